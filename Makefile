@@ -1,0 +1,36 @@
+# Everything runs in its own virtual environment, with the versions of constraints.txt.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   ?= runs/demo
+
+# Planetoid data outside the package, where a checkout has it beside it.
+ifneq ($(wildcard ../shared/data/planetoid),)
+export ACEGLT_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test check bench clean
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("aceglt needs Python 3.10 or newer, this is " + sys.version) if sys.version_info < (3, 10) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## a quick search on the embedded graph
+	$(BIN)/aceglt search --preset quick --out $(DEMO)
+
+test: $(VENV)/.installed  ## the test suite
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed  ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## time and memory per epoch on this machine
+	$(BIN)/python -m benchmarks.epoch
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
