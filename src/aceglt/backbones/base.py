@@ -1,0 +1,119 @@
+"""What a backbone is: its weights' layout, their initial values, and a forward pass for a batch of runs."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt import rng
+from aceglt.graph import GraphBatch
+from aceglt.ops import Features
+
+Weights = Mapping[str, Tensor]
+"""Named weights of a batch of runs, each [S, *shape]."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How named tensors lie in one flat vector per run, so that pruning is global by construction."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for _, shape in self.shapes)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views [S, *shape] of a flat [S, size] tensor."""
+        parts = flat.split([math.prod(shape) for _, shape in self.shapes], dim=1)
+        return {name: part.view(-1, *shape) for (name, shape), part in zip(self.shapes, parts, strict=True)}
+
+    def join(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """The flat [S, size] tensor of named ones."""
+        return torch.cat([parts[name].reshape(-1, math.prod(shape)) for name, shape in self.shapes], dim=1)
+
+
+@dataclass(frozen=True)
+class Params:
+    """All parameters of a batch of runs."""
+
+    prunable: Tensor  # [S, P]
+    other: Tensor  # [S, Q]: biases, norms, ε, attention vectors
+
+    def __getitem__(self, runs: slice) -> Params:
+        return Params(self.prunable[runs], self.other[runs])
+
+
+class Dropout:
+    """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""
+
+    def __init__(self, key: Tensor) -> None:
+        self._key = key  # [S]
+
+    def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
+        """Drop elements of h [S, …] with probability p and scale up the rest."""
+        keep = rng.keep_mask(rng.fold(self._key, layer), h[0].numel(), p).view(h.shape)
+        result: Tensor = _MaskedScale.apply(h, keep, 1.0 / (1.0 - p))
+        return result
+
+
+class _MaskedScale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.scale = scale
+        return (h * keep).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return (grads[0] * keep).mul_(ctx.scale), None, None
+
+
+class Backbone(ABC):
+    """A graph neural network for S runs at once.
+
+    The forward pass is cut in two at the first dropout: validation and the next training step have the same weights,
+    so they share the `stem`.
+    """
+
+    name: str
+    self_loops: bool
+    """Whether the layers add self-loops (never pruned) to the graph."""
+    prunable: Layout
+    other: Layout
+    aggregation_widths: tuple[int, ...]
+    """Width of the messages of each layer, for counting operations."""
+
+    @abstractmethod
+    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
+        """Initial weights of each run, fixed by its seed."""
+
+    @abstractmethod
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:
+        """Everything before the first dropout. `edge_values` [S, E] multiply the messages; dead ones are unused."""
+
+    @abstractmethod
+    def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
+        """Outputs [S, N, C] from what `stem` returned; without `dropout`, for evaluation."""
+
+    def apply(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Tensor:
+        """Outputs [S, N, C] for evaluation."""
+        return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
+
+    def weights(self, params: Params) -> Weights:
+        """Named views of all parameters."""
+        return {**self.prunable.split(params.prunable), **self.other.split(params.other)}
+
+
+def glorot(seeds: Sequence[int], name: str, shape: tuple[int, int], device: torch.device | str) -> Tensor:
+    """[S, *shape] uniform on ±sqrt(6 / (fan in + fan out))."""
+    bound = math.sqrt(6.0 / sum(shape))
+    draws = rng.uniform(rng.keys(seeds, "init", name, device=device), math.prod(shape))
+    return ((2.0 * draws - 1.0) * bound).to(torch.get_default_dtype()).view(-1, *shape)

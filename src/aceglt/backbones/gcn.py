@@ -1,0 +1,55 @@
+"""The graph convolutional network of Kipf and Welling (paper, Equation 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from aceglt import ops
+from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.graph import GraphBatch
+from aceglt.ops import Features
+
+
+class GCN(Backbone):
+    """Two layers, no bias, ReLU, dropout on the hidden layer; the normalisation follows the alive edges' values."""
+
+    name = "gcn"
+    self_loops = True
+
+    def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
+        self.dropout = dropout
+        self.prunable = Layout(
+            (("layer0.weight", (in_features, hidden)), ("layer1.weight", (hidden, out_features)))
+        )
+        self.other = Layout(())
+        self.aggregation_widths = (hidden, out_features)
+
+    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
+        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}  # type: ignore[arg-type]
+        prunable = self.prunable.join(matrices)
+        return Params(prunable, prunable.new_zeros(len(seeds), 0))
+
+    def stem(
+        self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features
+    ) -> tuple[Tensor, Tensor]:
+        adjacency = normalise(graph, edge_values)
+        hidden = ops.spmm(graph, adjacency, x.matmul(weights["layer0.weight"]))
+        return torch.relu(hidden), adjacency
+
+    def head(
+        self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
+    ) -> Tensor:
+        hidden, adjacency = state
+        if dropout is not None:
+            hidden = dropout(hidden, 0, self.dropout)
+        return ops.spmm(graph, adjacency, hidden @ weights["layer1.weight"])
+
+
+def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:
+    """[A] symmetric normalisation with self-loops: s_ij / sqrt(d_i d_j), d_i = 1 + Σ |s_ij|."""
+    values = ops.arc_values(graph, edge_values)
+    inverse_root = ops.row_sum(graph, values.abs()).rsqrt()
+    return values * inverse_root[graph.row] * inverse_root[graph.col]

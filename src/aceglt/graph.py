@@ -1,0 +1,145 @@
+"""The graph, and the sparse structure that a batch of runs passes messages over."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph as a list of edges: one entry per undirected edge (or per arc of a directed graph).
+
+    Duplicates are merged and self-loops dropped: layers that want self-loops add their own, which are never pruned.
+    """
+
+    num_nodes: int
+    edges: Tensor  # [2, E] int64, sorted; source and target, with source < target unless directed
+    directed: bool = False
+
+    @classmethod
+    def from_edge_index(cls, edge_index: Tensor, num_nodes: int, directed: bool = False) -> Graph:
+        """Build from PyG's `edge_index`, which may list an undirected edge once or in both directions."""
+        source, target = edge_index.long()
+        loop = source == target
+        source, target = source[~loop], target[~loop]
+        if not directed:
+            source, target = torch.minimum(source, target), torch.maximum(source, target)
+        code = torch.unique(source * num_nodes + target)
+        return cls(num_nodes, torch.stack([code // num_nodes, code % num_nodes]), directed)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edges.shape[1]
+
+    @property
+    def arcs_per_edge(self) -> int:
+        return 1 if self.directed else 2
+
+    def to(self, device: torch.device | str) -> Graph:
+        return Graph(self.num_nodes, self.edges.to(device), self.directed)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal graphs; stored in tickets."""
+        digest = hashlib.sha256(f"{self.num_nodes} {self.num_edges} {self.directed} ".encode())
+        digest.update(self.edges.cpu().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    def batch(self, alive: Tensor, self_loops: bool) -> GraphBatch:
+        """The block-diagonal graph of S runs, each with its own alive edges ([S, E] bool)."""
+        runs = alive.shape[0]
+        run, edge = alive.nonzero(as_tuple=True)
+        slot = run * (self.num_edges + 1) + edge
+        offset = run * self.num_nodes
+        source, target = self.edges[0, edge] + offset, self.edges[1, edge] + offset
+        rows, cols, slots = [target], [source], [slot]
+        if not self.directed:
+            rows, cols, slots = [target, source], [source, target], [slot, slot]
+        if self_loops:
+            nodes = torch.arange(runs * self.num_nodes, device=alive.device)
+            loop_slot = (nodes // self.num_nodes) * (self.num_edges + 1) + self.num_edges
+            rows, cols, slots = [*rows, nodes], [*cols, nodes], [*slots, loop_slot]
+        return GraphBatch.build(runs, self.num_nodes, self.num_edges, rows, cols, slots)
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Message-passing structure of S runs as one sparse matrix of S·N rows (targets) and columns (sources).
+
+    Dead edges are not in it, so no backbone can see them. An arc's value comes from the slot of its edge: slot
+    r·(E+1) + e is edge e of run r, and slot r·(E+1) + E stands for the constant 1 of the self-loops.
+    """
+
+    runs: int
+    num_nodes: int
+    num_edges: int
+    rowptr: Tensor  # [S·N + 1] int32
+    row: Tensor  # [A] int64
+    col: Tensor  # [A] int64
+    slot: Tensor  # [A] int64
+    arcs_of_slot: Tensor  # [S·(E+1), ≤2] int64 positions of an edge's arcs, A where there is none
+    transposed_rowptr: Tensor  # [S·N + 1] int32
+    transposed_col: Tensor  # [A] int32
+    transpose: Tensor  # [A] int64: arc order of the transposed matrix
+
+    @classmethod
+    def build(
+        cls,
+        runs: int,
+        num_nodes: int,
+        num_edges: int,
+        rows: list[Tensor],
+        cols: list[Tensor],
+        slots: list[Tensor],
+    ) -> GraphBatch:
+        row, col, slot = torch.cat(rows), torch.cat(cols), torch.cat(slots)
+        size = runs * num_nodes
+        order = torch.argsort(row * size + col)
+        row, col, slot = row[order], col[order], slot[order]
+        transpose = torch.argsort(col * size + row)
+        return cls(
+            runs=runs,
+            num_nodes=num_nodes,
+            num_edges=num_edges,
+            rowptr=_pointers(row, size),
+            row=row,
+            col=col,
+            slot=slot,
+            arcs_of_slot=_arcs_of_slot(slot, runs, num_edges),
+            transposed_rowptr=_pointers(col[transpose], size),
+            transposed_col=row[transpose].int(),
+            transpose=transpose,
+        )
+
+    @property
+    def num_arcs(self) -> int:
+        return self.row.shape[0]
+
+    @cached_property
+    def col32(self) -> Tensor:
+        return self.col.int()
+
+
+def _pointers(sorted_rows: Tensor, size: int) -> Tensor:
+    counts = torch.bincount(sorted_rows, minlength=size)
+    zero = counts.new_zeros(1)
+    return torch.cat([zero, counts.cumsum(0)]).int()
+
+
+def _arcs_of_slot(slot: Tensor, runs: int, num_edges: int) -> Tensor:
+    """Where the (one or two) arcs of each edge are. Slots of the constant 1 need no gradient and stay empty."""
+    total = slot.shape[0]
+    is_edge = slot % (num_edges + 1) != num_edges
+    position = is_edge.nonzero().squeeze(1)
+    by_slot = torch.argsort(slot[position], stable=True)
+    position, owner = position[by_slot], slot[position[by_slot]]
+    second = torch.zeros_like(owner)
+    second[1:] = (owner[1:] == owner[:-1]).long()
+    table = torch.full((runs * (num_edges + 1), 2), total, dtype=torch.int64, device=slot.device)
+    table[owner, second] = position
+    return table

@@ -1,0 +1,241 @@
+"""The level loop (Algorithm 3), in memory: a state, and three functions that take it one stage further.
+
+Every stage is a function of the state and the seeds alone, so a search that is stopped between two stages, or in the
+middle of one, continues from the last state to the same end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from aceglt import rng
+from aceglt.backbones.base import Backbone, Params
+from aceglt.config import Config
+from aceglt.macs import inference_macs
+from aceglt.masks import Counts, Masks, share
+from aceglt.methods.base import Level, Method, Selection
+from aceglt.problem import Problem, Soft
+from aceglt.train import Fit, Scoring, Training, fit
+
+
+class SearchObserver(Protocol):
+    """Told about the progress of a search."""
+
+    def on_phase(self, level: int, phase: str) -> None:
+        """A phase of a level begins (level 0 is the dense baseline)."""
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        """`runs` runs have finished an epoch of the phase."""
+
+    def on_test(self, level: int) -> None:
+        """The test set is about to be read."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Metrics of a training in isolation, lists over seeds."""
+
+    val: list[float]
+    test: list[float] | None
+    """None in tuning mode, where the test set is never read."""
+    epoch: list[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LevelRecord:
+    """What is known of a finished level."""
+
+    level: int
+    alive: Counts
+    outcome: Outcome
+    select_seconds: float
+    select_epochs: int
+    diagnostics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Masks that were chosen but not yet trained in isolation."""
+
+    masks: Masks
+    seconds: float
+    epochs: int
+    diagnostics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a search is."""
+
+    dense: Outcome | None = None
+    soft: Tensor | None = None  # [S, N, C] the dense models' predictions
+    masks: Masks | None = None  # masks of the last finished level; None before the first
+    selected: Selected | None = None
+    records: tuple[LevelRecord, ...] = ()
+
+    @property
+    def level(self) -> int:
+        """The last finished level."""
+        return len(self.records)
+
+
+@dataclass
+class Search:
+    """The fixed parts of a search: what its stages are functions of besides the state."""
+
+    problem: Problem
+    backbone: Backbone
+    method: Method
+    config: Config
+    observer: SearchObserver | None = None
+    runs_at_once: int | None = None
+    start: Params = field(init=False)
+    """W0, fixed by the seeds."""
+
+    def __post_init__(self) -> None:
+        self.start = self.backbone.init(self.config.seeds, self.problem.device)
+
+    @property
+    def total(self) -> Counts:
+        return Counts(self.backbone.prunable.size, self.problem.graph.num_edges)
+
+    def full_masks(self) -> Masks:
+        return Masks.full(len(self.config.seeds), self.total, self.problem.device)
+
+    def train_dense(self, state: State) -> State:
+        """The dense baseline, and the teacher where one is wanted."""
+        outcome, params = self._train_in_isolation(0, self.full_masks())
+        soft = self.problem.soften(self._outputs(params, self.full_masks()))
+        return replace(state, dense=outcome, soft=soft if self.config.signal == "teacher" else None)
+
+    def select(self, state: State) -> State:
+        """Choose the next level's masks (line 2 of Algorithm 3)."""
+        began = time.monotonic()
+        selection = self.method.select(self._level(state))
+        _check_selection(selection, self.keep(state), self.method.name)
+        seconds = time.monotonic() - began
+        chosen = Selected(selection.masks, seconds, selection.epochs, selection.diagnostics)
+        return replace(state, selected=chosen)
+
+    def retrain(self, state: State) -> tuple[State, Params]:
+        """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""
+        chosen = state.selected
+        assert chosen is not None
+        number = state.level + 1
+        outcome, params = self._train_in_isolation(number, chosen.masks)
+        record = LevelRecord(
+            number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics
+        )
+        return replace(state, masks=chosen.masks, selected=None, records=(*state.records, record)), params
+
+    def start_masks(self, state: State) -> Masks:
+        """Where the next level starts: the axis decides which of the last masks carry over."""
+        full = self.full_masks()
+        last = state.masks or full
+        if self.config.axis == "model":
+            return Masks(last.weights, full.edges)
+        if self.config.axis == "graph":
+            return Masks(full.weights, last.edges)
+        return last
+
+    def keep(self, state: State) -> Counts:
+        """How many elements the next level keeps."""
+        c = self.config
+        alive = self.start_masks(state).alive
+        prune_model = c.fixed_model if c.axis == "graph" else c.prune_model
+        prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
+        return Counts(
+            alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges)
+        )
+
+    def macs(self, alive: Counts | None = None) -> int:
+        return inference_macs(self.backbone, self.problem.graph, alive or self.total)
+
+    def cost(self) -> tuple[int, int]:
+        """Epochs per run: of the dense baseline, and of one level."""
+        return self.config.epochs, self.method.cost(self.config.epochs) + self.config.epochs
+
+    def _level(self, state: State) -> Level:
+        c = self.config
+        number = state.level + 1
+        soft = Soft(state.soft, c.beta) if state.soft is not None else None
+        scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
+
+        def train_scores(masks: Masks, epochs: int, phase: str) -> Fit:
+            batches = masks.runs // len(c.seeds)
+            return self._fit(number, phase, masks, epochs, batches, scoring, soft)
+
+        return Level(number, self.start_masks(state), self.keep(state), c.seeds, c.epochs, train_scores)
+
+    def _train_in_isolation(self, level: int, masks: Masks) -> tuple[Outcome, Params]:
+        began = time.monotonic()
+        result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs)
+        assert result.params is not None
+        test = self._read_test(level, result.params, masks) if self.config.test else None
+        return Outcome(
+            result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began
+        ), result.params
+
+    def _fit(
+        self,
+        level: int,
+        phase: str,
+        masks: Masks,
+        epochs: int,
+        batches: int = 1,
+        scoring: Scoring | None = None,
+        soft: Soft | None = None,
+    ) -> Fit:
+        if self.observer is not None:
+            self.observer.on_phase(level, phase)
+        start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
+        taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
+        keys = [
+            rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)
+        ]
+        return fit(
+            self.problem,
+            self.backbone,
+            start,
+            masks,
+            epochs,
+            Training(self.config.lr, self.config.weight_decay),
+            torch.cat(keys),
+            scoring=scoring,
+            soft=taught,
+            observer=self.observer,
+            runs_at_once=self.runs_at_once,
+        )
+
+    def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
+        if self.observer is not None:
+            self.observer.on_test(level)
+        return [float(v) for v in self.problem.measure(self._outputs(params, masks), "test")]
+
+    @torch.no_grad()
+    def _outputs(self, params: Params, masks: Masks) -> Tensor:
+        """[S, N, C], run by run so that the batch has no influence."""
+        outputs = []
+        for run in range(masks.runs):
+            part = masks[run : run + 1]
+            graph = self.problem.graph.batch(part.edges, self.backbone.self_loops)
+            values = part.edges.to(params.prunable.dtype)
+            weights = self.backbone.weights(params[run : run + 1])
+            outputs.append(self.backbone.apply(weights, graph, values, self.problem.features))
+        return torch.cat(outputs)
+
+
+def _check_selection(selection: Selection, keep: Counts, method: str) -> None:
+    """A method must return exactly what was asked for, in every run."""
+    for side in ("weights", "edges"):
+        counts = getattr(selection.masks, side).sum(dim=1).tolist()
+        wanted = getattr(keep, side)
+        if any(count != wanted for count in counts):
+            raise ValueError(f"method '{method}' kept {counts} {side}, asked for {wanted}")

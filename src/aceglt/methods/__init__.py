@@ -1,0 +1,12 @@
+"""The methods by name."""
+
+from __future__ import annotations
+
+from aceglt.methods.ace import Ace
+from aceglt.methods.base import Level, Method, Selection
+from aceglt.methods.random import Random
+from aceglt.methods.ugs import Ugs
+
+METHODS: dict[str, type[Method]] = {"random": Random, "ugs": Ugs, "ace": Ace}
+
+__all__ = ["METHODS", "Ace", "Level", "Method", "Random", "Selection", "Ugs"]

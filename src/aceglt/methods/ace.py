@@ -1,0 +1,189 @@
+"""ACE-GLT (Wang et al., 2023): adversarial complementary erasing, Algorithm 2 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from aceglt import rng, sampling
+from aceglt.errors import ConfigError
+from aceglt.masks import Masks, share
+from aceglt.methods.base import Level, Selection
+from aceglt.methods.ugs import Ugs
+
+
+@dataclass(frozen=True)
+class Ace:
+    """Prune as UGS does, then exchange the pruned elements that matter most for the retained ones that matter least."""
+
+    name: ClassVar[str] = "ace"
+
+    rounds: int = 6
+    """T: rounds of refinement per level."""
+    refine_epochs: int = 30
+    """Epochs that the retained and the pruned part are each trained per round."""
+    exchange: float = 0.05
+    """K as a share of the smaller of the two parts."""
+    temperature: float = 0.0
+    """Scale of the Gumbel noise; 0 is plain top-K."""
+    replacement: bool = False
+    """Draw with replacement and remove duplicates, as the paper does (needs temperature > 0)."""
+    threshold: float = 0.6
+    """Similarity of this round's retained sample to the last round's pruned one above which a round repeats itself."""
+    adaptive_k: bool = True
+    """Halve K when a round repeats itself."""
+    resample: bool = True
+    """Go back one round and draw anew when a round repeats itself."""
+    keep: Literal["last", "best"] = "last"
+    """Which round's masks are kept: the last, or the best on validation (one more training of the retained part)."""
+
+    def __post_init__(self) -> None:
+        _require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
+        _require(self.refine_epochs >= 1, "refine_epochs", self.refine_epochs, "1 or more")
+        _require(0 < self.exchange <= 1, "exchange", self.exchange, "in (0, 1]")
+        _require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        _require(0 <= self.threshold <= 1, "threshold", self.threshold, "in [0, 1]")
+        _require(self.keep in ("last", "best"), "keep", self.keep, "'last' or 'best'")
+        if self.replacement and self.temperature == 0:
+            raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
+
+    def select(self, level: Level) -> Selection:
+        pruned = Ugs().select(level)
+        sides = _Sides.start(pruned.masks, self.exchange)
+        candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
+        for t in range(self.rounds):
+            masks = sides.masks()
+            fit = level.train_scores(
+                Masks.cat([masks, masks.complement()]), self.refine_epochs, f"refine {t}"
+            )
+            assert fit.scores is not None
+            candidates.append((fit.val[: masks.runs], masks))
+            sides = sides.refine(
+                fit.scores[: masks.runs], fit.scores[masks.runs :], level.key(f"exchange {t}"), self
+            )
+        final = sides.masks()
+        epochs = pruned.epochs + 2 * self.rounds * self.refine_epochs
+        if self.keep == "best" and self.rounds:
+            fit = level.train_scores(final, self.refine_epochs, f"refine {self.rounds}")
+            final = _best([*candidates, (fit.val, final)])
+            epochs += self.refine_epochs
+        return Selection(final, pruned.scores, {**pruned.diagnostics, "ace": sides.diagnostics()}, epochs)
+
+    def cost(self, epochs: int) -> int:
+        last = self.refine_epochs if self.keep == "best" and self.rounds else 0
+        return epochs + 2 * self.rounds * self.refine_epochs + last
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What an exchange was drawn from: needed again if the next round undoes it."""
+
+    mask: Tensor  # [n] before the exchange
+    retained: Tensor  # [n] scores of the retained part
+    pruned: Tensor  # [n] scores of the pruned part
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The weights, or the edges, of one run during refinement."""
+
+    mask: Tensor  # [n] bool: the retained part
+    k: int
+    last: _Drawn | None = None
+    into: Tensor | None = None  # [n] bool: last round's sample of the pruned part
+    similarity: tuple[float, ...] = ()
+    halved: int = 0
+    resampled: int = 0
+    exchanged: tuple[int, ...] = ()
+
+    def refine(self, retained: Tensor, pruned: Tensor, key: Tensor, ace: Ace) -> _Side:
+        """One round (lines 7 to 16 of Algorithm 2)."""
+        now = _Drawn(self.mask, retained, pruned)
+        out, into = _draw(now, self.k, key, ace)
+        similarity = sampling.cosine(out, self.into) if self.into is not None else 0.0
+        repeats = similarity > ace.threshold
+        halve, redraw = repeats and ace.adaptive_k, repeats and ace.resample
+        k = max(1, self.k // 2) if halve else self.k
+        if redraw:
+            assert self.last is not None
+            now = self.last
+            out, into = _draw(now, k, rng.fold(key, 2), ace)
+        return replace(
+            self,
+            mask=now.mask ^ out ^ into,  # Equation 6
+            k=k,
+            last=now,
+            into=into,
+            similarity=(*self.similarity, similarity),
+            halved=self.halved + halve,
+            resampled=self.resampled + redraw,
+            exchanged=(*self.exchanged, int(into.sum())),
+        )
+
+
+def _draw(now: _Drawn, k: int, key: Tensor, ace: Ace) -> tuple[Tensor, Tensor]:
+    """Samples of the retained part (least important, Equation 5) and of the pruned part (most important, Equation 4),
+    made equal in size."""
+    sample = sampling.categorical if ace.replacement else sampling.top_k
+    k = min(k, int(now.mask.sum()), int((~now.mask).sum()))
+    out = sample(-sampling.log_importance(now.retained), now.mask, k, ace.temperature, rng.fold(key, 0))
+    into = sample(sampling.log_importance(now.pruned), ~now.mask, k, ace.temperature, rng.fold(key, 1))
+    size = min(int(out.sum()), int(into.sum()))
+    return sampling.trim(out, size, rng.fold(key, 3)), sampling.trim(into, size, rng.fold(key, 4))
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Both sides of every run; each has its own K and similarity."""
+
+    weights: tuple[_Side, ...]
+    edges: tuple[_Side, ...]
+
+    @classmethod
+    def start(cls, masks: Masks, exchange: float) -> _Sides:
+        return cls(
+            tuple(_Side(mask, _sample_size(mask, exchange)) for mask in masks.weights),
+            tuple(_Side(mask, _sample_size(mask, exchange)) for mask in masks.edges),
+        )
+
+    def masks(self) -> Masks:
+        return Masks(torch.stack([s.mask for s in self.weights]), torch.stack([s.mask for s in self.edges]))
+
+    def refine(self, retained: Any, pruned: Any, key: Tensor, ace: Ace) -> _Sides:
+        def side(sides: Sequence[_Side], part: str, salt: int) -> tuple[_Side, ...]:
+            scores = zip(sides, getattr(retained, part), getattr(pruned, part), strict=True)
+            return tuple(
+                s.refine(r, p, rng.fold(key[i : i + 1], salt), ace) for i, (s, r, p) in enumerate(scores)
+            )
+
+        return _Sides(side(self.weights, "weights", 0), side(self.edges, "edges", 1))
+
+    def diagnostics(self) -> dict[str, Any]:
+        """How the refinement went, lists over runs."""
+        names = ("similarity", "exchanged", "halved", "resampled")
+        return {
+            part: {name: [getattr(side, name) for side in getattr(self, part)] for name in names}
+            for part in ("weights", "edges")
+        }
+
+
+def _sample_size(mask: Tensor, exchange: float) -> int:
+    alive = int(mask.sum())
+    smaller = min(alive, len(mask) - alive)
+    return min(smaller, max(1, share(exchange, smaller)))
+
+
+def _best(candidates: list[tuple[Tensor, Masks]]) -> Masks:
+    """For each run, the masks with the highest validation metric (the earliest of equals)."""
+    best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
+    chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
+    return Masks.cat(chosen)
+
+
+def _require(ok: bool, name: str, value: object, expected: str) -> None:
+    if not ok:
+        raise ConfigError(f"ace: {name} must be {expected}, found {value}")

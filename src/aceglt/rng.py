@@ -1,0 +1,72 @@
+"""Randomness without state.
+
+Every draw is a hash of (key, counter), and a key is a hash of (seed, level, purpose …). So a run draws the same numbers
+whether it is trained alone, in a batch, after a resume, on the CPU or on a GPU, and no generator has to be saved.
+The hash is the output function of SplitMix64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str = "cpu") -> Tensor:
+    """One key per run, [S] int64, for the stated purpose."""
+    return torch.tensor([_digest(seed, *purpose) for seed in seeds], dtype=torch.int64, device=device)
+
+
+def fold(key: Tensor, value: int) -> Tensor:
+    """New keys from old ones and a number (an epoch, a layer), on the device and without a host synchronisation."""
+    return _mix(key + _signed((value + 1) * 0x5851F42D4C957F2D))
+
+
+def uniform(key: Tensor, n: int) -> Tensor:
+    """[S, n] float64, uniform on the open interval (0, 1)."""
+    mantissa = (_bits(key, n) >> 12) & ((1 << 52) - 1)
+    return (mantissa.to(torch.float64) + 0.5) * 2.0**-52
+
+
+def gumbel(key: Tensor, n: int) -> Tensor:
+    """[S, n] float64, standard Gumbel."""
+    return uniform(key, n).log_().neg_().log_().neg_()
+
+
+def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
+    """[S, n] bool, each True with probability 1 - drop (to within 2^-16). Four elements share one hash."""
+    words = _bits(key, (n + 3) // 4)
+    lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
+    return lanes >= round(drop * 65536) - 32768
+
+
+def _digest(*parts: int | str) -> int:
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _signed(value: int) -> int:
+    """A number modulo 2^64, as torch's int64 holds it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _bits(key: Tensor, n: int) -> Tensor:
+    """[S, n] int64, uniform."""
+    counter = torch.arange(1, n + 1, dtype=torch.int64, device=key.device) * _GOLDEN
+    return _mix(counter + key.unsqueeze(1))
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser. torch shifts signed numbers arithmetically, hence the bit masks."""
+    x = x ^ ((x >> 30) & 0x3FFFFFFFF)
+    x *= _MIX_1
+    x ^= (x >> 27) & 0x1FFFFFFFFF
+    x *= _MIX_2
+    x ^= (x >> 31) & 0x1FFFFFFFF
+    return x

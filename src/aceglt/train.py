@@ -1,0 +1,258 @@
+"""`fit`: the only training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from aceglt import rng
+from aceglt.backbones.base import Backbone, Dropout, Params
+from aceglt.errors import TrainingError
+from aceglt.masks import Masks, Scores
+from aceglt.problem import Problem, Soft
+
+NOISE = 1e-5
+"""Relative size of the noise that scores start with."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How weights are trained."""
+
+    lr: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How scores are trained beside the weights (Equation 2)."""
+
+    lambda_edges: float
+    lambda_weights: float
+    decay: bool
+    """Whether weight decay touches the scores."""
+    clamp: bool
+    """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
+    epoch: Literal["best", "last"]
+    """Whose scores are used: the best-validation epoch's or the last one's."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a training left behind, for each of its runs."""
+
+    val: Tensor  # [S] best validation metric
+    epoch: Tensor  # [S] its epoch, from 1
+    params: Params | None
+    """Weights of the best-validation epoch (hard masks)."""
+    scores: Scores | None
+    """Scores of the chosen epoch (score training)."""
+
+
+class Observer(Protocol):
+    """Told about the progress of a training."""
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        """`runs` runs have finished an epoch; `best()` reads the best validation metric so far (and may cost time)."""
+
+
+def initial_scores(key: Tensor, masks: Masks) -> Scores:
+    """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
+
+    def side(alive: Tensor, salt: int) -> Tensor:
+        noise = 2.0 * rng.uniform(rng.fold(key, salt), alive.shape[1]) - 1.0
+        return (alive * (1.0 + NOISE * noise)).to(torch.get_default_dtype())
+
+    return Scores(side(masks.weights, 0), side(masks.edges, 1))
+
+
+def fit(
+    problem: Problem,
+    backbone: Backbone,
+    start: Params,
+    masks: Masks,
+    epochs: int,
+    training: Training,
+    key: Tensor,
+    *,
+    scoring: Scoring | None = None,
+    soft: Soft | None = None,
+    observer: Observer | None = None,
+    runs_at_once: int | None = None,
+) -> Fit:
+    """Train a batch of runs from `start` with hard `masks`; with `scoring`, train soft scores on the alive elements too.
+
+    Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
+    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels.
+    """
+    total = masks.runs
+    size = runs_at_once or (1 if problem.device.type == "cpu" else total)
+    groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
+    return _cat(
+        [
+            _Trainer(
+                problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None
+            ).run(epochs, observer)
+            for g in groups
+        ]
+    )
+
+
+class _Trainer:
+    """One group of runs in training. Dead elements are 0 and have no gradient, so they stay 0."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        backbone: Backbone,
+        start: Params,
+        masks: Masks,
+        training: Training,
+        key: Tensor,
+        scoring: Scoring | None,
+        soft: Soft | None,
+    ) -> None:
+        self.problem, self.backbone, self.masks = problem, backbone, masks
+        self.scoring, self.soft, self.key = scoring, soft, key
+        self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
+        self.weights = start.prunable * masks.weights  # [S, P]
+        self.other = start.other.clone()  # [S, Q]
+        self.edge_values = masks.edges.to(self.weights.dtype)  # [S, E]: scores, or 1 where alive
+        groups = [{"params": _non_empty(self.weights, self.other), "weight_decay": training.weight_decay}]
+        if scoring is not None:
+            first = initial_scores(key, masks)
+            self.weight_scores, self.edge_values = first.weights, first.edges
+            decay = training.weight_decay if scoring.decay else 0.0
+            groups.append({"params": _non_empty(self.weight_scores, self.edge_values), "weight_decay": decay})
+        self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+
+    def run(self, epochs: int, observer: Observer | None) -> Fit:
+        best = _Best(self.masks.runs, self.weights.device)
+        diverged = torch.zeros(self.masks.runs, dtype=torch.int64, device=self.weights.device)
+        for epoch in range(epochs):
+            loss = self._step(epoch, best)
+            diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch + 1, diverged)
+            if observer is not None:
+                observer.on_epoch(epoch + 1, epochs, self.masks.runs, best.mean)
+        best.update(epochs, self._validate(), self._kept())
+        _check_finite(diverged)
+        return self._result(best)
+
+    def _step(self, epoch: int, best: _Best) -> Tensor:
+        """Validate the weights that the last epoch left, then train them for one more."""
+        effective = self._effective()
+        leaves = {
+            name: part.requires_grad_() for name, part in self.backbone.prunable.split(effective).items()
+        }
+        others = {
+            name: part.detach().requires_grad_()
+            for name, part in self.backbone.other.split(self.other).items()
+        }
+        edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
+        weights = {**leaves, **others}
+        state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
+        if epoch > 0:
+            with torch.no_grad():
+                logits = self.backbone.head(weights, self.graph, state, None)
+                best.update(epoch, self.problem.measure(logits, "val"), self._kept())
+        logits = self.backbone.head(weights, self.graph, state, Dropout(rng.fold(self.key, 2 + epoch)))
+        loss = self.problem.loss(logits, self.soft)
+        wanted = [*leaves.values(), *others.values(), *([edge_values] if self.scoring else [])]
+        grads = torch.autograd.grad(loss.sum(), wanted)
+        self._update(grads[: len(leaves)], grads[len(leaves) : len(weights)], grads[-1])
+        return loss.detach()
+
+    def _effective(self) -> Tensor:
+        return self.weights * self.weight_scores if self.scoring else self.weights.detach()
+
+    def _update(self, prunable: tuple[Tensor, ...], other: tuple[Tensor, ...], edges: Tensor) -> None:
+        grad = torch.cat([g.flatten(1) for g in prunable], dim=1)  # [S, P] of the effective weights
+        if other:
+            self.other.grad = torch.cat([g.flatten(1) for g in other], dim=1)
+        if self.scoring is None:
+            self.weights.grad = grad.mul_(self.masks.weights)
+        else:
+            self.weight_scores.grad = _with_l1(
+                grad * self.weights, self.weight_scores, self.scoring.lambda_weights
+            )
+            self.edge_values.grad = _with_l1(edges, self.edge_values, self.scoring.lambda_edges)
+            self.weights.grad = grad.mul_(self.weight_scores)
+        self.optimiser.step()
+        if self.scoring is not None and self.scoring.clamp:
+            self.weight_scores.clamp_(0.0, 1.0)
+            self.edge_values.clamp_(0.0, 1.0)
+
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """What of the best epoch is kept: scores, or weights."""
+        return (self.weight_scores, self.edge_values) if self.scoring else (self.weights, self.other)
+
+    @torch.no_grad()
+    def _validate(self) -> Tensor:
+        weights = {**self.backbone.prunable.split(self._effective()), **self.backbone.other.split(self.other)}
+        logits = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
+        return self.problem.measure(logits, "val")
+
+    def _result(self, best: _Best) -> Fit:
+        if self.scoring is None:
+            return Fit(best.val, best.epoch, Params(*best.kept), None)
+        kept = best.kept if self.scoring.epoch == "best" else self._kept()
+        return Fit(best.val, best.epoch, None, Scores(*kept))
+
+
+class _Best:
+    """The first epoch with the highest validation metric, for each run; on the device, without synchronisation."""
+
+    def __init__(self, runs: int, device: torch.device) -> None:
+        self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)
+        self.epoch = torch.zeros(runs, dtype=torch.int64, device=device)
+        self.kept: tuple[Tensor, ...] = ()
+
+    def update(self, epoch: int, val: Tensor, tensors: tuple[Tensor, ...]) -> None:
+        better = val > self.val
+        if not self.kept:
+            self.kept = tuple(t.clone() for t in tensors)
+        elif val.device.type != "cpu" or bool(better.any()):
+            for kept, new in zip(self.kept, tensors, strict=True):
+                torch.where(better.unsqueeze(1), new, kept, out=kept)
+        self.val = torch.where(better, val, self.val)
+        self.epoch = torch.where(better, epoch, self.epoch)
+
+    def mean(self) -> float:
+        return float(self.val.mean())
+
+
+def _with_l1(grad: Tensor, scores: Tensor, strength: float) -> Tensor:
+    """The gradient of the scores with λ·sign(score) added; dead scores are 0 and get none."""
+    return grad.add_(scores.sign(), alpha=strength)
+
+
+def _check_finite(diverged: Tensor) -> None:
+    epochs = diverged[diverged > 0].tolist()
+    if epochs:
+        raise TrainingError(
+            f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
+            "try a lower learning rate (--lr) or check the features"
+        )
+
+
+def _non_empty(*tensors: Tensor) -> list[Tensor]:
+    return [t for t in tensors if t.numel()]
+
+
+def _cat(fits: list[Fit]) -> Fit:
+    params = [f.params for f in fits if f.params is not None]
+    scores = [f.scores for f in fits if f.scores is not None]
+    return Fit(
+        torch.cat([f.val for f in fits]),
+        torch.cat([f.epoch for f in fits]),
+        Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params]))
+        if params
+        else None,
+        Scores(torch.cat([s.weights for s in scores]), torch.cat([s.edges for s in scores]))
+        if scores
+        else None,
+    )
