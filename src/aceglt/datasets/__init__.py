@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData:
         return load_citeseer()
     if name in KNOWN:
         return load_planetoid(name, data_root)
-    if name.endswith(".npz") or Path(name_or_path).exists():
+    if name.endswith(".npz") or os.path.exists(name_or_path):
         return load_npz(name_or_path)
     close = difflib.get_close_matches(name, KNOWN, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""

@@ -27,9 +27,9 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
     Nothing is unpickled, and nothing is allocated before the declared sizes agree with each other and with
     the limits. Raises `DataError` for whatever is wrong with the file.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise DataError(f"{path}: is a folder, expected an .npz file")
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path's, it never raises
         raise DataError(f"{path}: no such file")
     arrays: dict[str, Array] = {}
     with _reported(f"{path}", "a readable .npz file"), zipfile.ZipFile(path) as archive:
@@ -79,7 +79,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, ro
         if found != declared:
             raise DataError(f"{where}: found {found} bytes, expected {declared} for {dtype} {list(shape)}")
         array = np.empty(count, dtype=dtype)
-        _fill(stream, array)
+        _fill(stream, array, where)
         # A reshape to Fortran order is a view: the caller decides about copies.
         array = array.reshape(shape, order="F" if fortran_order else "C")
         return array.astype(dtype.newbyteorder("="), copy=False)
@@ -122,7 +122,7 @@ def _count(shape: tuple[int, ...], where: str) -> int:
     return count
 
 
-def _fill(stream: IO[bytes], array: Array) -> None:
+def _fill(stream: IO[bytes], array: Array, where: str) -> None:
     """Read exactly `array` from `stream`, to its end: only there the checksum is compared."""
     view = memoryview(array.view(np.uint8))  # type: ignore[arg-type]
     position = 0
@@ -130,7 +130,7 @@ def _fill(stream: IO[bytes], array: Array) -> None:
         view[position : position + len(chunk)] = chunk
         position += len(chunk)
     if position != len(view):
-        raise DataError(f"truncated after {position} of {len(view)} bytes")
+        raise DataError(f"{where}: found {position} bytes, expected {len(view)}: the file is truncated")
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, array: Array) -> None:

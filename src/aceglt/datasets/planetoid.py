@@ -83,7 +83,7 @@ def find_raw(name: str, data_root: str | Path | None = None) -> Path | None:
     """Return the first folder that has all eight raw files of `name`, or None."""
     layouts = [f"planetoid/{FOLDERS[name]}/raw", f"{FOLDERS[name]}/raw", "raw", "."]
     for folder in (root / layout for root in roots(data_root) for layout in layouts):
-        if all((folder / file).is_file() for file in raw_names(name)):
+        if all(os.path.isfile(folder / file) for file in raw_names(name)):
             return folder
     return None
 
@@ -107,7 +107,7 @@ def check(name: str, part: str, content: bytes, where: str) -> None:
     if found != expected:
         raise DataError(
             f"{where}: SHA-256 is {found}, expected {expected}; "
-            "the file is damaged or not the Planetoid release: delete it and get it anew"
+            "it is damaged, or not the Planetoid release's: replace it"
         )
 
 
@@ -202,4 +202,7 @@ def _fetch(name: str, root: Path) -> Path:
 
 
 def _by_hand(name: str) -> str:
-    return f"put the files {', '.join(raw_names(name))} into {cache_folder(name)}"
+    return (
+        f"put the files {', '.join(raw_names(name))} into {cache_folder(name)}, "
+        "or into a folder that --data-root or $ACEGLT_DATA names"
+    )
