@@ -1,0 +1,67 @@
+"""Graphs to search tickets on: by name, or from a user's file."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from aceglt.datasets.base import GraphData
+from aceglt.datasets.embedded import load_citeseer
+from aceglt.datasets.npz import load_npz, save_npz
+from aceglt.datasets.planetoid import cache_folder, find_raw, load_planetoid
+from aceglt.errors import DataError
+
+__all__ = ["KNOWN", "DatasetInfo", "GraphData", "available", "load", "load_npz", "save_npz"]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """The size of a known dataset, to show before it is loaded."""
+
+    nodes: int
+    features: int
+    edges: int  # undirected
+    classes: int
+    description: str
+
+
+KNOWN = {
+    "citeseer": DatasetInfo(3_327, 3_703, 4_552, 6, "citations between computer science papers; embedded"),
+    "cora": DatasetInfo(2_708, 1_433, 5_278, 7, "citations between machine learning papers"),
+    "pubmed": DatasetInfo(19_717, 500, 44_324, 3, "citations between diabetes papers"),
+}
+
+
+def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData:
+    """Load a known dataset (any case) or an `.npz` file (see `load_npz`).
+
+    Raw files are looked for in `data_root`, `$ACEGLT_DATA` and the user's cache, and downloaded into the
+    cache if none has them. Raises `DataError` if the name is unknown or the data are missing or damaged.
+
+    >>> load("CiteSeer").x.shape
+    torch.Size([3327, 3703])
+    """
+    name = name_or_path.lower()
+    if name == "citeseer":
+        return load_citeseer()
+    if name in KNOWN:
+        return load_planetoid(name, data_root)
+    if name.endswith(".npz") or os.path.exists(name_or_path):
+        return load_npz(name_or_path)
+    close = difflib.get_close_matches(name, KNOWN, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise DataError(
+        f"unknown dataset {name_or_path!r}: known are {', '.join(KNOWN)}, or the path of an .npz file{hint}"
+    )
+
+
+def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]]:
+    """List (name, present, where) of each known dataset; where an absent one will be downloaded to."""
+    listing = []
+    for name in KNOWN:
+        folder = find_raw(name, data_root)
+        where = "embedded" if name == "citeseer" else str(folder or cache_folder(name))
+        listing.append((name, name == "citeseer" or folder is not None, where))
+    return listing
