@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from aceglt.report.view import RunView
 __all__ = ["ReportUnavailable", "RunView", "write_report"]
 
 
-class ReportUnavailable(AcegltError):
+class ReportUnavailable(AcegltError):  # noqa: N818
     """The report cannot be drawn because plotly is not installed."""
 
 
@@ -41,18 +40,9 @@ def _plotly_js() -> str:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's files are private; a report is for passing on
+        temporary.write_text(text, encoding="utf-8", newline="\n")
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
     return Template(_resource("template.html")).substitute(
         title=html.escape(_title(runs)),
         headline="".join(f'<p class="lead">{html.escape(headline(run))}</p>' for run in runs),
+        metric=html.escape(_metric(runs)),
         charts=_sparsity_charts(runs, figures),
         winners=winners_table(runs),
         levels="".join(levels_table(run) for run in runs),
@@ -54,7 +55,8 @@ def _outcome(run: RunView) -> str:
         return f"no level keeps dense's validation {run.metric}"
     saved = macs_saved(run, run.best)
     macs = "" if saved is None else f", and saves {percent(saved)} of the inference MACs"
-    return f"the sparsest ticket that wins on validation ({place(run.best)}) reaches {_reading(run, run.best)}{macs}"
+    reaches = f"reaches {_reading(run, run.best)}"
+    return f"the sparsest ticket that wins on validation ({place(run.best)}) {reaches}{macs}"
 
 
 def _reading(run: RunView, entry: Any) -> str:
@@ -66,6 +68,12 @@ def _title(runs: Sequence[RunView]) -> str:
     if len(runs) > 1:
         return f"Graph lottery tickets: {len(runs)} runs"
     return f"Graph lottery tickets: {text(runs[0], 'dataset')}, {text(runs[0], 'backbone')}"
+
+
+def _metric(runs: Sequence[RunView]) -> str:
+    metrics = {run.metric for run in runs}
+    metric = metrics.pop() if len(metrics) == 1 else "quality"
+    return metric[:1].upper() + metric[1:]
 
 
 def _sparsity_charts(runs: Sequence[RunView], figures: list[Figure]) -> str:
@@ -85,8 +93,8 @@ def _sparsity_chart(runs: Sequence[RunView], colours: Sequence[int], figures: li
 
 def _chart(index: int, caption: str, notes: str) -> str:
     return (
-        f'<figure><figcaption id="caption-{index}"><strong>{html.escape(caption)}</strong>{html.escape(notes)}'
-        f'</figcaption><div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'
+        f'<figure><figcaption id="caption-{index}"><strong>{html.escape(caption)}</strong>'
+        f'{html.escape(notes)}</figcaption><div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'
         f'<div class="chart" data-figure="{index}" role="img" aria-labelledby="caption-{index}"></div>'
         f"{NO_SCRIPT}</figure>"
     )
@@ -97,8 +105,8 @@ def _diagnostics_section(runs: Sequence[RunView]) -> str:
     if not tables:
         return ""
     note = (
-        "Means over seeds. Few distinct scores, many ties at the threshold or a high correlation with the noise "
-        "that scores start from mean that chance made the choice."
+        "Means over seeds. Few distinct scores, many ties at the threshold or a high correlation with the "
+        "noise that scores start from mean that chance made the choice."
     )
     return f"<section><h2>How decided the choices were</h2><p>{note}</p>{tables}</section>"
 
