@@ -94,7 +94,8 @@ def _sparsity_chart(runs: Sequence[RunView], colours: Sequence[int], figures: li
 def _chart(index: int, caption: str, notes: str) -> str:
     return (
         f'<figure><figcaption id="caption-{index}"><strong>{html.escape(caption)}</strong>'
-        f'{html.escape(notes)}</figcaption><div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'
+        f"{html.escape(notes)}</figcaption>"
+        f'<div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'
         f'<div class="chart" data-figure="{index}" role="img" aria-labelledby="caption-{index}"></div>'
         f"{NO_SCRIPT}</figure>"
     )

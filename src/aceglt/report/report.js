@@ -7,7 +7,10 @@
   const phone = window.matchMedia("(max-width: 40rem)");
   const config = {
     responsive: true,
+    displayModeBar: phone.matches ? false : "hover",
     displaylogo: false,
+    showSendToCloud: false, // newer plotly.js offers to upload the chart unless told not to
+    plotlyServerURL: "",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     toImageButtonOptions: { format: "svg", filename: "aceglt" },
   };
@@ -40,7 +43,7 @@
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: phone.matches ? { l: 48, r: 8, t: 8, b: 48 } : { l: 64, r: 16, t: 16, b: 56 },
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal" },
     hoverlabel: { align: "left" },
     hovermode: "closest",
     dragmode: false, // a finger on the chart scrolls the page

@@ -14,13 +14,17 @@ from aceglt.report.view import (
     duration,
     macs_of,
     percent,
-    place,
     quantity,
     seconds_of,
     spread,
 )
 from aceglt.stats import CRITERIA
 
+DIAGNOSTICS = {
+    "distinct": "distinct scores",
+    "ties_at_threshold": "ties at the threshold",
+    "noise_correlation": "rank correlation with noise",
+}
 VERDICTS = {True: "yes", False: "no", None: "undetermined"}
 
 
@@ -55,27 +59,21 @@ def levels_table(run: RunView) -> str:
         quantity(macs_of(run.dense)),
         "–",
     ]
-    return table(f"{run.name}: levels", head, [dense, *(_level_row(level) for level in run.levels)])
+    return table(f"{run.name}: levels", head, [dense, *(_level_row(run, level) for level in run.levels)])
 
 
 def winners_table(runs: Sequence[RunView]) -> str:
     """The sparsest winning level of each run under each criterion, and per seed as the paper counts it."""
-    head = ["Run", *(criterion.capitalize() for criterion in CRITERIA), "Per seed, as in the paper's tables"]
+    head = ["Run", *(criterion.capitalize() for criterion in CRITERIA), "Per seed (paper's tables)"]
     rows = [[run.name, *(_winner(run, name) for name in CRITERIA), _per_seed(run)] for run in runs]
     return table("Sparsest winning level", head, rows)
 
 
 def diagnostics_table(run: RunView) -> str:
     """How decided each level's choice was; empty when the run did not record it."""
-    rows = [_choice_row(level, part) for level in run.levels for part in _diagnostics(level)]
-    head = [
-        "Level",
-        "Choice of",
-        "Distinct scores",
-        "Ties at the threshold",
-        "Rank correlation with the initial noise",
-    ]
-    return table(f"{run.name}: how decided the choices were", head, rows) if rows else ""
+    rows = [_choice_row(level) for level in run.levels if level.get("diagnostics")]
+    head = [f"{part}: {what}" for part in ("Weights", "Edges") for what in DIAGNOSTICS.values()]
+    return table(f"{run.name}: how decided the choices were", ["Level", *head], rows) if rows else ""
 
 
 def cost_table(runs: Sequence[RunView]) -> str:
@@ -98,7 +96,7 @@ def _cell(cell: str) -> str:
     return f'<td class="{cell}">{cell}</td>' if cell in VERDICTS.values() else f"<td>{cell}</td>"
 
 
-def _level_row(level: Mapping[str, Any]) -> list[str]:
+def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
     seconds = seconds_of(level)
     verdicts = [VERDICTS[level.get("winning", {}).get(criterion)] for criterion in CRITERIA]
     return [
@@ -106,7 +104,7 @@ def _level_row(level: Mapping[str, Any]) -> list[str]:
         *(percent(level[key]) for key in PARTS),
         *_readings(level),
         *verdicts,
-        quantity(macs_of(level)),
+        quantity(macs_of(level), beside=macs_of(run.dense)),
         duration(sum(seconds.values()) if seconds else None),
     ]
 
@@ -119,32 +117,27 @@ def _readings(entry: Mapping[str, Any]) -> list[str]:
 def _winner(run: RunView, criterion: str) -> str:
     winner = (run.results.get("highest_winning") or {}).get(criterion)
     if winner:
-        return place(winner)
+        pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in PARTS.items())
+        return f"level {winner['level']}: {pruned}"
     verdicts = [level.get("winning", {}).get(criterion) for level in run.levels]
     return "undetermined" if verdicts and all(verdict is None for verdict in verdicts) else "none"
 
 
 def _per_seed(run: RunView) -> str:
     sparsities = (run.results.get("highest_winning_per_seed") or {}).get(run.sparsity)
-    return f"{spread(sparsities)} % of the {PARTS[run.sparsity]}" if sparsities else "undetermined"
+    return f"{spread(sparsities)} % of {PARTS[run.sparsity]}" if sparsities else "undetermined"
 
 
-def _diagnostics(level: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    found = level.get("diagnostics") or {}
-    return {part: found[part] for part in PARTS.values() if found.get(part)}
+def _choice_row(level: Mapping[str, Any]) -> list[str]:
+    found = [level["diagnostics"].get(part) or {} for part in PARTS.values()]
+    return [str(level["level"]), *(_decidedness(key, part.get(key)) for part in found for key in DIAGNOSTICS)]
 
 
-def _choice_row(level: Mapping[str, Any], part: str) -> list[str]:
-    found = _diagnostics(level)[part]
-    distinct = _mean(found.get("distinct"))
-    correlation = _mean(found.get("noise_correlation"))
-    return [
-        str(level["level"]),
-        part,
-        "–" if distinct is None else f"{distinct:,.0f}",
-        percent(_mean(found.get("ties_at_threshold"))),
-        "–" if correlation is None else f"{correlation:.2f}",
-    ]
+def _decidedness(key: str, values: Sequence[float | None] | None) -> str:
+    mean = _mean(values)
+    if mean is None:
+        return "–"
+    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{mean:.2f}")
 
 
 def _mean(values: Sequence[float | None] | None) -> float | None:

@@ -100,13 +100,13 @@ def spread(values: Sequence[float] | None) -> str:
     return f"{100 * mean:.2f}" if len(values) == 1 else f"{100 * mean:.2f} ± {100 * std:.2f}"
 
 
-def quantity(value: float | None) -> str:
-    """A large count with an SI prefix."""
+def quantity(value: float | None, beside: float | None = None) -> str:
+    """A large count with an SI prefix, that of the count it stands `beside` where one is given."""
     if value is None:
         return "–"
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.2f} {prefix}"
+        if (beside or value) >= factor:
+            return f"{value / factor:.3f} {prefix}"
     return f"{value:.0f}"
 
 
