@@ -26,7 +26,7 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
     traces = [trace for reading in readings for trace in _dense_lines(runs, reading)]
     for run, colour in zip(runs, colours, strict=True):
         for reading in readings:
-            traces += _curve(run, reading, colour)
+            traces += _curve(run, reading, colour, "solid" if reading == readings[0] else "dashdot")
         traces += _winner_line(run, colour, low, high)
     for trace in traces:
         trace["visible"] = trace["meta"] in (readings[0], "always")
@@ -62,7 +62,7 @@ def time_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | Non
     }
 
 
-def _curve(run: RunView, reading: str, colour: int) -> list[Trace]:
+def _curve(run: RunView, reading: str, colour: int, dash: str) -> list[Trace]:
     levels = [level for level in run.levels if level.get(reading)]
     if not levels:
         return []
@@ -78,7 +78,7 @@ def _curve(run: RunView, reading: str, colour: int) -> list[Trace]:
         "y": [_percent(mean) for mean, _ in stats],
         "hovertext": [_hover(name, run, level, reading) for level in levels],
         "hoverinfo": "text",
-        "line": {"color": shade, "width": 2, "dash": _dash(reading)},
+        "line": {"color": shade, "width": 2, "dash": dash},
         "marker": {"color": shade, "size": 7, "symbol": SYMBOLS[colour % len(SYMBOLS)]},
     }
     if len(levels) == 1:  # a band of one point has no width
@@ -202,10 +202,6 @@ def _right(runs: Sequence[RunView]) -> float:
 
 def _most_levels(runs: Iterable[RunView]) -> int:
     return max(len(run.levels) for run in runs)
-
-
-def _dash(reading: str) -> str:
-    return "solid" if reading == "test" else "dashdot"
 
 
 def _translucent(shade: str) -> str:

@@ -23,7 +23,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
     figures: list[Figure] = []
     return Template(_resource("template.html")).substitute(
         title=html.escape(_title(runs)),
-        headline="".join(f'<p class="lead">{html.escape(headline(run))}</p>' for run in runs),
+        headline=_headlines(runs),
         metric=html.escape(_metric(runs)),
         charts=_sparsity_charts(runs, figures),
         winners=winners_table(runs),
@@ -48,6 +48,13 @@ def headline(run: RunView) -> str:
     if not run.levels:
         return f"{what} ({axis} axis, {many}): {dense}; no levels were searched."
     return f"{what} ({axis} axis, {len(run.levels)} levels, {many}): {dense}; {_outcome(run)}."
+
+
+def _headlines(runs: Sequence[RunView]) -> str:
+    if len(runs) == 1:
+        return f'<p class="lead">{html.escape(headline(runs[0]))}</p>'
+    items = (f"<li><b>{html.escape(run.name)}</b> – {html.escape(headline(run))}</li>" for run in runs)
+    return f"<ul>{''.join(items)}</ul>"
 
 
 def _outcome(run: RunView) -> str:
@@ -79,7 +86,10 @@ def _metric(runs: Sequence[RunView]) -> str:
 def _sparsity_charts(runs: Sequence[RunView], figures: list[Figure]) -> str:
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, run in enumerate(runs):
-        groups.setdefault(run.setting, []).append(index)
+        if run.levels:
+            groups.setdefault(run.setting, []).append(index)
+    if not groups:
+        return "<p>Only dense was trained: there is no sparsity to draw it against.</p>"
     return "".join(_sparsity_chart([runs[i] for i in group], group, figures) for group in groups.values())
 
 

@@ -28,11 +28,12 @@ DIAGNOSTICS = {
 VERDICTS = {True: "yes", False: "no", None: "undetermined"}
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in a box of its own that scrolls sideways; the first cell of a row is its heading."""
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
+    """A table in a box that scrolls sideways; the first cell of a row is its heading; `words` wrap."""
     columns = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}">'
+        f'<table class="{kind}">'
         f"<caption>{html.escape(caption)}</caption>"
         f"<thead><tr>{columns}</tr></thead><tbody>{''.join(_row(row) for row in rows)}</tbody></table></div>"
     )
@@ -44,8 +45,8 @@ def levels_table(run: RunView) -> str:
         "Level",
         "Weights pruned",
         "Edges pruned",
-        f"Validation {run.metric} (%)",
-        f"Test {run.metric} (%)",
+        f"Validation {run.metric}",
+        f"Test {run.metric}",
     ]
     head += ["Best seed, test", *(f"Wins: {criterion}" for criterion in CRITERIA), "MACs", "Time"]
     dense = [
@@ -66,7 +67,7 @@ def winners_table(runs: Sequence[RunView]) -> str:
     """The sparsest winning level of each run under each criterion, and per seed as the paper counts it."""
     head = ["Run", *(criterion.capitalize() for criterion in CRITERIA), "Per seed (paper's tables)"]
     rows = [[run.name, *(_winner(run, name) for name in CRITERIA), _per_seed(run)] for run in runs]
-    return table("Sparsest winning level", head, rows)
+    return table("Sparsest winning level", head, rows, kind="words")
 
 
 def diagnostics_table(run: RunView) -> str:
