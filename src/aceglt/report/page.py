@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from aceglt.report.charts import Figure, sparsity_figure, time_figure
 from aceglt.report.tables import cost_table, diagnostics_table, levels_table, winners_table
-from aceglt.report.view import READINGS, RunView, macs_saved, percent, place, spread, text
+from aceglt.report.view import READINGS, UNIT, RunView, macs_saved, percent, place, spread, text
 
 NO_SCRIPT = "<noscript><p>The chart needs JavaScript; the tables below hold the same numbers.</p></noscript>"
 
@@ -68,7 +68,7 @@ def _outcome(run: RunView) -> str:
 
 def _reading(run: RunView, entry: Any) -> str:
     key = run.readings[0]
-    return f"{spread(entry.get(key))} % {READINGS[key]} {run.metric}"
+    return f"{spread(entry.get(key))}{UNIT} {READINGS[key]} {run.metric}"
 
 
 def _title(runs: Sequence[RunView]) -> str:

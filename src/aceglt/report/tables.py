@@ -10,6 +10,7 @@ from typing import Any
 from aceglt.report.view import (
     PARTS,
     PHASES,
+    UNIT,
     RunView,
     duration,
     macs_of,
@@ -126,7 +127,7 @@ def _winner(run: RunView, criterion: str) -> str:
 
 def _per_seed(run: RunView) -> str:
     sparsities = (run.results.get("highest_winning_per_seed") or {}).get(run.sparsity)
-    return f"{spread(sparsities)} % of {PARTS[run.sparsity]}" if sparsities else "undetermined"
+    return f"{spread(sparsities)}{UNIT} of {PARTS[run.sparsity]}" if sparsities else "undetermined"
 
 
 def _choice_row(level: Mapping[str, Any]) -> list[str]:

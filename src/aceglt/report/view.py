@@ -11,6 +11,7 @@ from aceglt.stats import best_level, mean_std
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
+UNIT = "\N{NO-BREAK SPACE}%"
 PARTS = {"model_sparsity": "weights", "graph_sparsity": "edges"}
 
 
@@ -89,7 +90,7 @@ def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """A fraction as a percentage."""
-    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f} %"
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}{UNIT}"
 
 
 def spread(values: Sequence[float] | None) -> str:
