@@ -42,8 +42,9 @@
     font: { family: getComputedStyle(document.body).fontFamily, size: phone.matches ? 12 : 13 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    margin: phone.matches ? { l: 48, r: 8, t: 8, b: 48 } : { l: 64, r: 16, t: 16, b: 56 },
+    margin: phone.matches ? { l: 48, r: 8, t: 8, b: 48 } : { l: 64, r: 40, t: 16, b: 56 },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal" },
+    modebar: { orientation: "v" }, // beside the plot: above it is the legend
     hoverlabel: { align: "left" },
     hovermode: "closest",
     dragmode: false, // a finger on the chart scrolls the page

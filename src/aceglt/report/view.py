@@ -11,7 +11,8 @@ from aceglt.stats import best_level, mean_std
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
-UNIT = "\N{NO-BREAK SPACE}%"
+NBSP = "\N{NO-BREAK SPACE}"
+UNIT = f"{NBSP}%"
 PARTS = {"model_sparsity": "weights", "graph_sparsity": "edges"}
 
 
@@ -107,7 +108,7 @@ def quantity(value: float | None, beside: float | None = None) -> str:
         return "–"
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if (beside or value) >= factor:
-            return f"{value / factor:.3f} {prefix}"
+            return f"{value / factor:.3f}{NBSP}{prefix}"
     return f"{value:.0f}"
 
 
@@ -116,7 +117,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 100:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}{NBSP}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
