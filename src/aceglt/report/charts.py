@@ -44,7 +44,7 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
 def time_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:
     """Seconds per level, one bar per run and in it one part per phase; `None` when no run recorded them."""
     traces = [
-        _bars(run, phase, PALETTE[colour % len(PALETTE)])
+        _bars(run, phase, colour)
         for run, colour in zip(runs, colours, strict=True)
         for phase in PHASES
         if any(phase in seconds_of(level) for level in run.levels)
@@ -153,15 +153,15 @@ def _winner_line(run: RunView, colour: int, low: float, high: float) -> list[Tra
     ]
 
 
-def _bars(run: RunView, phase: str, shade: str) -> Trace:
+def _bars(run: RunView, phase: str, colour: int) -> Trace:
     seconds = [(int(level["level"]), seconds_of(level).get(phase)) for level in run.levels]
-    name = f"{run.name}, {PHASES[phase]}"
+    name, shade = f"{run.name}, {PHASES[phase]}", PALETTE[colour % len(PALETTE)]
     return {
         "type": "bar",
         "name": _safe(name),
         "x": [number for number, _ in seconds],
         "y": [value for _, value in seconds],
-        "offsetgroup": f"{run.name}",
+        "offsetgroup": f"run {colour}",
         "hovertext": [_safe(f"{name}, level {n}: {0 if s is None else s:.1f} s") for n, s in seconds],
         "hoverinfo": "text",
         "marker": {
