@@ -11,7 +11,7 @@ from aceglt.report.view import PARTS, PHASES, READINGS, RunView, percent, second
 from aceglt.stats import mean_std
 
 # Okabe and Ito's colours, their light ones darkened: each stands out from white and from the dark page.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#4493C7")
+PALETTE = ("#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon")
 NEUTRAL = "#808080"
 
@@ -215,4 +215,4 @@ def _percent(value: float) -> float | None:
 
 def _safe(name: str) -> str:
     """Plotly reads a little HTML in its texts; names are to be shown as they are."""
-    return html.escape(name)
+    return html.escape(name, quote=False)

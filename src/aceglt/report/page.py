@@ -43,11 +43,15 @@ def headline(run: RunView) -> str:
     """What was searched and what came of it, in one sentence."""
     what = f"{text(run, 'method')} on {text(run, 'dataset')} with {text(run, 'backbone')}"
     axis, seeds = text(run, "axis"), len(run.results.get("seeds") or run.dense["val"])
-    many = f"{seeds} seed{'s' if seeds > 1 else ''}"
     dense = f"dense reaches {_reading(run, run.dense)}"
     if not run.levels:
-        return f"{what} ({axis} axis, {many}): {dense}; no levels were searched."
-    return f"{what} ({axis} axis, {len(run.levels)} levels, {many}): {dense}; {_outcome(run)}."
+        return f"{what} ({axis} axis, {_count(seeds, 'seed')}): {dense}; no levels were searched."
+    size = f"{_count(len(run.levels), 'level')}, {_count(seeds, 'seed')}"
+    return f"{what} ({axis} axis, {size}): {dense}; {_outcome(run)}."
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _headlines(runs: Sequence[RunView]) -> str:
