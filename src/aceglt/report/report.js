@@ -1,0 +1,100 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const charts = Array.from(document.querySelectorAll("[data-figure]"));
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const phone = window.matchMedia("(max-width: 40rem)");
+  const config = {
+    responsive: true,
+    displayModeBar: phone.matches ? false : "hover",
+    displaylogo: false,
+    showSendToCloud: false, // newer plotly.js offers to upload the chart unless told not to
+    plotlyServerURL: "",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    toImageButtonOptions: { format: "svg", filename: "aceglt" },
+  };
+
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  // The page's colours, as paths that both a first layout and a later relayout understand.
+  const theme = () => {
+    const text = colour("--text"), line = colour("--line"), box = colour("--box");
+    const colours = {
+      "font.color": text,
+      "hoverlabel.bgcolor": box,
+      "hoverlabel.bordercolor": line,
+      "hoverlabel.font.color": text,
+      "modebar.color": colour("--muted"),
+      "modebar.activecolor": text,
+      "modebar.bgcolor": "rgba(0,0,0,0)",
+    };
+    for (const axis of ["xaxis", "yaxis"]) {
+      colours[axis + ".gridcolor"] = line;
+      colours[axis + ".linecolor"] = line;
+      colours[axis + ".zerolinecolor"] = line;
+    }
+    return colours;
+  };
+
+  const layout = (own) => ({
+    ...own,
+    font: { family: getComputedStyle(document.body).fontFamily, size: phone.matches ? 12 : 13 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    margin: phone.matches ? { l: 48, r: 8, t: 8, b: 48 } : { l: 64, r: 40, t: 16, b: 56 },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal" },
+    modebar: { orientation: "v" }, // beside the plot: above it is the legend
+    hoverlabel: { align: "left" },
+    hovermode: "closest",
+    dragmode: false, // a finger on the chart scrolls the page
+  });
+
+  const repaint = (more) => Promise.all(charts.map((chart) => Plotly.relayout(chart, { ...theme(), ...more })));
+
+  const show = (chart, shown) => {
+    const visible = chart.data.map((trace) => trace.meta === "always" || shown.includes(trace.meta));
+    return Plotly.restyle(chart, { visible });
+  };
+
+  const addSwitch = (chart, readings) => {
+    if (readings.length < 2) return;
+    const box = document.querySelector(`[data-switch="${chart.dataset.figure}"]`);
+    const choices = readings.map(([key, label]) => [[key], label]);
+    choices.push([readings.map(([key]) => key), "Both"]);
+    for (const [shown, label] of choices) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = label;
+      button.setAttribute("aria-pressed", String(label === choices[0][1]));
+      button.addEventListener("click", () => {
+        for (const other of box.children) other.setAttribute("aria-pressed", String(other === button));
+        show(chart, shown);
+      });
+      box.append(button);
+    }
+  };
+
+  const draw = async (chart) => {
+    const { traces, readings, layout: own } = figures[chart.dataset.figure];
+    await Plotly.newPlot(chart, traces, layout(own), config);
+    await Plotly.relayout(chart, theme());
+    addSwitch(chart, readings);
+  };
+
+  root.classList.add("scripted");
+  Promise.all(charts.map(draw)).then(() => {
+    root.classList.add("drawn");
+    dark.addEventListener("change", () => repaint());
+  });
+  // Paper is white and narrower than the window.
+  window.addEventListener("beforeprint", () => {
+    root.classList.add("printing");
+    for (const details of document.querySelectorAll("details")) details.open = true;
+    repaint({ autosize: false, width: 680 });
+  });
+  window.addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    repaint({ autosize: true, width: null });
+  });
+})();

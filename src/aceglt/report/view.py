@@ -1,0 +1,129 @@
+"""What the report knows of a run: results.json read leniently, and numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aceglt.stats import best_level, mean_std
+
+READINGS = {"test": "test", "val": "validation"}
+PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
+NBSP = "\N{NO-BREAK SPACE}"
+UNIT = f"{NBSP}%"
+PARTS = {"model_sparsity": "weights", "graph_sparsity": "edges"}
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run as the report shows it; `tickets` are paths relative to the report's folder."""
+
+    name: str
+    results: dict[str, Any]
+    config: dict[str, Any]
+    command: str
+    tickets: list[str]
+
+    @property
+    def dense(self) -> dict[str, Any]:
+        """The dense readings and MACs."""
+        return dict(self.results["dense"])
+
+    @property
+    def levels(self) -> list[dict[str, Any]]:
+        """The levels, densest first."""
+        return sorted(self.results["levels"], key=lambda level: int(level["level"]))
+
+    @property
+    def metric(self) -> str:
+        """The metric in words."""
+        return {"rocauc": "ROC-AUC", "roc_auc": "ROC-AUC"}.get(text(self, "metric"), text(self, "metric"))
+
+    @property
+    def sparsity(self) -> str:
+        """The sparsity that the axis varies; on the joint axis both grow, and the model's is drawn."""
+        return "graph_sparsity" if self.results.get("axis") == "graph" else "model_sparsity"
+
+    @property
+    def readings(self) -> list[str]:
+        """The readings that exist, the one to show first in front."""
+        return [key for key in READINGS if self.dense.get(key)]
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The strict winner."""
+        return best_level({"levels": [{"winning": {}, **level} for level in self.levels]})
+
+    @property
+    def setting(self) -> tuple[str, ...]:
+        """What runs must share to be drawn in one chart."""
+        return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
+
+
+def text(run: RunView, key: str) -> str:
+    """A field of results.json as text, a question mark when it is missing."""
+    return str(run.results.get(key, "?"))
+
+
+def seconds_of(level: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds per phase; a level that knows only its sum has one phase, `total`."""
+    seconds = level.get("seconds")
+    if isinstance(seconds, Mapping):
+        return {phase: float(seconds[phase]) for phase in PHASES if seconds.get(phase) is not None}
+    return {} if seconds is None else {"total": float(seconds)}
+
+
+def macs_of(entry: Mapping[str, Any]) -> float | None:
+    """MACs of a level or of dense, the mean where they are given per seed."""
+    macs = entry.get("macs")
+    if isinstance(macs, list):
+        return mean_std(macs)[0] if macs else None
+    return None if macs is None else float(macs)
+
+
+def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
+    """The share of dense MACs that `level` saves."""
+    dense, sparse = macs_of(run.dense), macs_of(level)
+    return None if not dense or sparse is None else 1 - sparse / dense
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction as a percentage."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}{UNIT}"
+
+
+def spread(values: Sequence[float] | None) -> str:
+    """Mean ± standard deviation over seeds, in percent; one seed has no deviation to show."""
+    if not values:
+        return "–"
+    mean, std = mean_std(values)
+    return f"{100 * mean:.2f}" if len(values) == 1 else f"{100 * mean:.2f} ± {100 * std:.2f}"
+
+
+def quantity(value: float | None, beside: float | None = None) -> str:
+    """A large count with an SI prefix, that of the count it stands `beside` where one is given."""
+    if value is None:
+        return "–"
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if (beside or value) >= factor:
+            return f"{value / factor:.3f}{NBSP}{prefix}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, or minutes and hours where those read better."""
+    if seconds is None:
+        return "–"
+    if seconds < 100:
+        return f"{seconds:.1f}{NBSP}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def place(winner: Mapping[str, Any]) -> str:
+    """Where a level stands, in words."""
+    pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in PARTS.items())
+    return f"level {winner['level']}, {pruned} pruned"

@@ -1,0 +1,156 @@
+"""When a ticket wins, and by how much: criteria, significance and summaries over seeds (design, section 5).
+
+Readings are plain lists of fractions, one per seed, in the same order everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+CRITERIA = ("paper", "strict", "significant")
+SIGNIFICANCE = 0.05
+MIN_SEEDS = 5  # fewer pairs say too little for a t-test to count as evidence
+TOLERANCE = 1e-12  # far below one node of any test set, far above the noise of summation
+
+Level = Mapping[str, Any]  # one entry of "levels" in results.json
+Alternative = Literal["two-sided", "less", "greater"]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Validation and test readings of one level (or of dense) over seeds; no `test` when it was not read."""
+
+    val: list[float]
+    test: list[float] | None
+
+    def __post_init__(self) -> None:
+        if not self.val:
+            raise ValueError("readings need at least one seed")
+        if self.test is not None and len(self.test) != len(self.val):
+            raise ValueError(f"{len(self.val)} validation readings but {len(self.test)} test readings")
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation (n - 1); the deviation of one value is 0."""
+    if not values:
+        raise ValueError("the mean of no values is undefined")
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, 0.0
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+
+def paired_t_test(
+    a: Sequence[float], b: Sequence[float], alternative: Alternative = "two-sided"
+) -> float | None:
+    """The p-value of a paired t-test of `a` against `b` over seeds; `None` for fewer than two pairs.
+
+    `less` asks whether `a` is worse than `b`, `greater` whether it is better. Differences that do not vary
+    decide the test by their sign alone.
+    """
+    differences = _differences(a, b)
+    if len(differences) < 2:
+        return None
+    from scipy.special import stdtr  # here: importing this module stays cheap
+
+    t, freedom = _t_statistic(differences), len(differences) - 1
+    if alternative == "two-sided":
+        return float(2 * stdtr(freedom, -abs(t)))
+    return float(stdtr(freedom, t if alternative == "less" else -t))
+
+
+def p_worse(level: Sequence[float], dense: Sequence[float]) -> float | None:
+    """The p-value of "`level` is worse than `dense`": one-sided, paired over seeds."""
+    return paired_t_test(level, dense, "less")
+
+
+def winning(dense: Readings, level: Readings) -> dict[str, bool | None]:
+    """Whether `level` wins against `dense` under each criterion; `None` is undetermined.
+
+    `paper`: mean test no lower than dense's. `strict`: mean validation no lower than dense's. `significant`:
+    a one-sided paired t-test does not find test worse at p < 0.05. Without test readings only `strict` is
+    decided; below five seeds `significant` is not; readings that are not finite decide nothing.
+    """
+    return {
+        "paper": _no_lower(level.test, dense.test),
+        "strict": _no_lower(level.val, dense.val),
+        "significant": _not_found_worse(level.test, dense.test),
+    }
+
+
+def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]:
+    """Per criterion the sparsest winning level, whether or not levels before it fail; `None` where none wins.
+
+    `levels` are entries of results.json that carry `level`, both sparsities and `winning`.
+    """
+    return {criterion: _place(_sparsest_winner(levels, criterion)) for criterion in CRITERIA}
+
+
+def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[str, list[float]] | None:
+    """Per seed the sparsities of the sparsest level whose test is no lower than that seed's dense test.
+
+    A seed in which no level wins counts as 0, as in the paper's tables. `None` when test was not read.
+    """
+    if dense.test is None or any(level["test"] is None for level in levels):
+        return None
+    best = [_sparsest_of_seed(levels, seed, reading) for seed, reading in enumerate(dense.test)]
+    return {
+        key: [0.0 if level is None else float(level[key]) for level in best]
+        for key in ("model_sparsity", "graph_sparsity")
+    }
+
+
+def best_level(results: Mapping[str, Any]) -> Level | None:
+    """The strict winner among the levels of a results.json, whose ticket is `.best`; `None` if none wins."""
+    return _sparsest_winner(results["levels"], "strict")
+
+
+def _differences(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    if len(a) != len(b):
+        raise ValueError(f"a paired test needs as many readings on both sides, not {len(a)} and {len(b)}")
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
+def _t_statistic(differences: Sequence[float]) -> float:
+    mean, std = mean_std(differences)
+    if std > TOLERANCE:
+        return mean / (std / math.sqrt(len(differences)))
+    return 0.0 if abs(mean) <= TOLERANCE else math.copysign(math.inf, mean)
+
+
+def _no_lower(level: list[float] | None, dense: list[float] | None) -> bool | None:
+    if level is None or dense is None or not _finite(level, dense):
+        return None
+    return mean_std(level)[0] >= mean_std(dense)[0] - TOLERANCE
+
+
+def _not_found_worse(level: list[float] | None, dense: list[float] | None) -> bool | None:
+    if level is None or dense is None or not _finite(level, dense) or len(level) < MIN_SEEDS:
+        return None
+    p = p_worse(level, dense)
+    return None if p is None else p >= SIGNIFICANCE
+
+
+def _finite(*readings: Sequence[float]) -> bool:
+    return all(math.isfinite(value) for values in readings for value in values)
+
+
+def _sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
+    return max((e for e in levels if e["winning"].get(criterion)), key=_number, default=None)
+
+
+def _sparsest_of_seed(levels: Sequence[Level], seed: int, dense: float) -> Level | None:
+    return max((e for e in levels if e["test"][seed] >= dense - TOLERANCE), key=_number, default=None)
+
+
+def _number(level: Level) -> int:
+    return int(level["level"])  # sparsity grows with the level's number on every axis
+
+
+def _place(level: Level | None) -> dict[str, Any] | None:
+    return (
+        None if level is None else {key: level[key] for key in ("level", "model_sparsity", "graph_sparsity")}
+    )

@@ -1,0 +1,376 @@
+"""The report is one inert, self-contained page whose tables say what results.json says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_samples import view, with_diagnostics
+
+from aceglt.errors import AcegltError
+from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report.charts import PALETTE, sparsity_figure, time_figure
+from aceglt.report.page import headline, render
+from aceglt.report.view import duration, quantity
+from aceglt.stats import mean_std
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\'$title'
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects tags, tables by caption, script bodies and visible text; checks that tags nest."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.texts: list[str] = []
+        self._caption = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag == "caption":
+            self._caption = ""
+        if tag == "tr":
+            self.tables.setdefault(self._caption, []).append([])
+        if tag in ("th", "td"):
+            self.tables[self._caption][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "script" in self.open:
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif "style" not in self.open:
+            self.texts.append(data)
+            if "caption" in self.open:
+                self._caption += data
+            elif self.open and self.open[-1] in ("th", "td"):
+                self.tables[self._caption][-1][-1] += data
+
+    @property
+    def text(self) -> str:
+        return plain("".join(self.texts))
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        return list(json.loads(next(body for attrs, body in self.scripts if attrs.get("id") == "figures")))
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def page(*runs: RunView) -> Page:
+    return Page(render(runs, "/* plotly */"))
+
+
+def rows(found: Page, caption: str) -> list[dict[str, str]]:
+    head, *body = [[plain(cell) for cell in row] for row in found.tables[caption]]
+    return [dict(zip(head, row, strict=True)) for row in body]
+
+
+def hostile_view() -> RunView:
+    run = view(dataset=HOSTILE, method=HOSTILE, backbone=HOSTILE, axis="model", metric=HOSTILE)
+    return RunView(HOSTILE, run.results, {HOSTILE: HOSTILE}, HOSTILE, [f"javascript:{HOSTILE}"])
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(c * w for c, w in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def test_the_file_is_self_contained_and_small(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report([with_diagnostics(view()), with_diagnostics(view("ugs", method="ugs"))], path)
+    assert path.stat().st_size < 6_000_000
+    source = path.read_text(encoding="utf-8")
+    assert source.count("plotly.js v") == 1
+    found = Page(source)
+    links = [attrs.get(key) or "" for _, attrs in found.tags for key in ("src", "href") if key in attrs]
+    assert links
+    assert not [link for link in links if link.startswith(("http:", "https:", "//"))]
+    assert [link for link in links if not link.startswith("tickets/")] == ["data:,"]
+
+
+def test_writing_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_report([view()], path)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    monkeypatch.setattr("aceglt.report.os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_report([view()], path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_missing_plotly_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ReportUnavailable, match="pip install plotly") as caught:
+        write_report([view()], tmp_path / "report.html")
+    assert isinstance(caught.value, AcegltError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one run"):
+        write_report([], tmp_path / "report.html")
+
+
+def test_the_page_is_made_for_phones_dark_mode_and_paper() -> None:
+    source = render([view()], "")
+    found = Page(source)
+    viewports = [attrs["content"] for tag, attrs in found.tags if attrs.get("name") == "viewport"]
+    assert viewports == ["width=device-width, initial-scale=1"]
+    assert "prefers-color-scheme: dark" in source
+    assert "@media print" in source
+    assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on")]
+    charts = [attrs for _, attrs in found.tags if attrs.get("class") == "chart"]
+    ids = {attrs.get("id") for _, attrs in found.tags}
+    assert charts
+    assert all(attrs["aria-labelledby"] in ids for attrs in charts)
+    assert any(tag == "noscript" for tag, _ in found.tags)
+
+
+def test_the_level_table_matches_the_results() -> None:
+    run = view()
+    table = rows(page(run), "ace: levels")
+    assert [row["Level"] for row in table] == ["dense", *(str(n) for n in range(1, 11))]
+    for row, level in zip(table[1:], run.results["levels"], strict=True):
+        for column, key in (("Validation accuracy", "val"), ("Test accuracy", "test")):
+            mean, std = mean_std(level[key])
+            assert row[column] == f"{100 * mean:.2f} ± {100 * std:.2f}"
+        assert row["Best seed, test"] == f"{100 * max(level['test']):.2f}"
+        assert row["Weights pruned"] == f"{100 * level['model_sparsity']:.1f} %"
+        assert row["Edges pruned"] == f"{100 * level['graph_sparsity']:.1f} %"
+        assert row["MACs"] == f"{level['macs'] / 1e9:.3f} G"
+        assert row["Time"] == f"{level['seconds']:.1f} s"
+        for criterion, verdict in level["winning"].items():
+            assert row[f"Wins: {criterion}"] == ("yes" if verdict else "no")
+
+
+def test_the_winners_table_matches_the_results() -> None:
+    run = view(seeds=3)
+    (row,) = rows(page(run), "Sparsest winning level")
+    strict = run.results["highest_winning"]["strict"]
+    assert row["Strict"].startswith(
+        f"level {strict['level']}: {100 * strict['model_sparsity']:.1f} % of weights"
+    )
+    assert row["Significant"] == "undetermined"
+    mean, std = mean_std(run.results["highest_winning_per_seed"]["model_sparsity"])
+    assert row["Per seed (paper's tables)"] == f"{100 * mean:.2f} ± {100 * std:.2f} % of weights"
+
+
+def test_the_headline_says_what_was_searched_and_what_came_of_it() -> None:
+    run = view()
+    best = run.best
+    assert best is not None
+    sentence = plain(headline(run))
+    mean, std = mean_std(run.results["dense"]["test"])
+    assert f"dense reaches {100 * mean:.2f} ± {100 * std:.2f} % test accuracy" in sentence
+    assert f"level {best['level']}, {100 * best['model_sparsity']:.1f} % of the weights" in sentence
+    assert f"saves {100 * (1 - best['macs'] / run.results['dense']['macs']):.1f} %" in sentence
+    assert sentence in page(run).text
+
+
+def test_the_headline_admits_that_nothing_wins() -> None:
+    run = view()
+    lost = [{**level, "winning": dict.fromkeys(level["winning"], False)} for level in run.results["levels"]]
+    none = dict.fromkeys(run.results["highest_winning"])
+    beaten = replace(run, results={**run.results, "levels": lost, "highest_winning": none})
+    assert "no level keeps dense's validation accuracy" in headline(beaten)
+    assert rows(page(beaten), "Sparsest winning level")[0]["Strict"] == "none"
+
+
+def test_hostile_text_stays_inert() -> None:
+    tame, found = page(view()), page(hostile_view())
+    assert len(found.scripts) == len(tame.scripts) == 3
+    assert not [tag for tag, _ in found.tags if tag == "img"]
+    assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on")]
+    assert HOSTILE in found.text
+    hrefs = [attrs["href"] or "" for tag, attrs in found.tags if tag == "a"]
+    assert hrefs
+    assert all(href.startswith("javascript%3A") for href in hrefs)
+    assert all(
+        "<" not in trace["name"] for figure in found.figures for trace in figure["traces"] if "name" in trace
+    )
+
+
+def test_plotly_source_cannot_close_its_script() -> None:
+    found = Page(render([view()], 'x = "</SCRIPT><b>"'))
+    assert found.scripts[0][1] == 'x = "<\\/SCRIPT><b>"'
+
+
+def test_without_test_readings_validation_is_shown() -> None:
+    found = page(view(test=False))
+    first = rows(found, "ace: levels")[1]
+    assert (first["Test accuracy"], first["Wins: paper"], first["Wins: significant"]) == (
+        "–",
+        "undetermined",
+        "undetermined",
+    )
+    assert first["Wins: strict"] in ("yes", "no")
+    assert found.figures[0]["readings"] == [["val", "Validation"]]
+    assert "% validation accuracy" in found.text
+    assert rows(found, "Sparsest winning level")[0]["Paper"] == "undetermined"
+
+
+def test_dense_alone_makes_a_page_without_charts() -> None:
+    found = page(view(levels=0, seeds=1))
+    assert found.figures == []
+    assert [row["Level"] for row in rows(found, "ace: levels")] == ["dense"]
+    assert "no levels were searched" in found.text
+    assert "No ticket was saved" in found.text
+
+
+def test_diagnostics_are_shown_when_present() -> None:
+    assert "How decided" not in page(view()).text
+    run = with_diagnostics(view())
+    first = rows(page(run), "ace: how decided the choices were")[0]
+    weights = run.results["levels"][0]["diagnostics"]["weights"]
+    assert first["Weights: distinct scores"] == f"{mean_std(weights['distinct'])[0]:,.0f}"
+    assert (
+        first["Weights: ties at the threshold"] == f"{100 * mean_std(weights['ties_at_threshold'])[0]:.1f} %"
+    )
+    assert first["Weights: rank correlation with noise"] == f"{mean_std(weights['noise_correlation'])[0]:.2f}"
+
+
+def test_diagnostics_may_be_incomplete() -> None:
+    run = view(levels=1)
+    run.results["levels"][0]["diagnostics"] = {"weights": {"distinct": [None, 4], "noise_correlation": []}}
+    assert list(rows(page(run), "ace: how decided the choices were")[0].values()) == ["1", "4", *"–" * 5]
+
+
+def test_cost_is_summed_over_levels() -> None:
+    run = with_diagnostics(view(levels=2))
+    (row,) = rows(page(run), "Cost of all levels")
+    seconds = [level["seconds"] for level in run.results["levels"]]
+    assert row["Choosing masks"] == plain(duration(sum(s["select"] for s in seconds)))
+    assert row["In all"] == plain(duration(sum(s["select"] + s["retrain"] for s in seconds)))
+    assert (row["Epochs, choosing"], row["Epochs, retraining"]) == ("1,120", "400")
+
+
+def test_time_is_left_out_when_it_was_not_recorded() -> None:
+    run = view()
+    for level in run.results["levels"]:
+        del level["seconds"]
+    found = page(run)
+    assert "Where the time went" not in found.text
+    assert len(found.figures) == 1
+
+
+def test_the_chart_draws_means_bands_dense_and_winner() -> None:
+    run = view()
+    figure = sparsity_figure([run], [0])
+    line = next(t for t in figure["traces"] if t.get("name") == "ace, test")
+    levels = run.results["levels"]
+    assert line["x"] == pytest.approx([100 * level["model_sparsity"] for level in levels])
+    assert line["y"] == pytest.approx([100 * mean_std(level["test"])[0] for level in levels])
+    assert "%" in line["hovertext"][0]
+    band = next(t for t in figure["traces"] if t.get("fill") == "toself" and t["meta"] == "test")
+    mean, std = mean_std(levels[0]["test"])
+    assert (band["y"][0], band["y"][-1]) == pytest.approx((100 * (mean + std), 100 * (mean - std)))
+    dense = next(t for t in figure["traces"] if t.get("name") == "dense, test")
+    assert dense["y"] == pytest.approx([100 * mean_std(run.results["dense"]["test"])[0]] * len(dense["x"]))
+    winner = next(t for t in figure["traces"] if t["line"].get("dash") == "dot")
+    assert winner["x"][0] == pytest.approx(100 * run.results["highest_winning"]["strict"]["model_sparsity"])
+    assert {t["meta"] for t in figure["traces"] if t["visible"]} == {"test", "always"}
+
+
+def test_runs_of_one_setting_share_a_chart_and_its_dense_line() -> None:
+    found = page(view(), view("ugs", method="ugs"), view("edges", axis="graph"))
+    model, graph, _ = found.figures
+    assert [t["name"] for t in model["traces"] if t.get("name", "").endswith("test")] == [
+        "dense, test",
+        "ace, test",
+        "ugs, test",
+    ]
+    assert graph["layout"]["xaxis"]["title"]["text"] == "edges pruned (%)"
+
+
+def test_different_baselines_get_a_line_each() -> None:
+    other = view("other", method="ugs")
+    other.results["dense"]["test"] = [value + 0.01 for value in other.results["dense"]["test"]]
+    names = [t.get("name") for t in sparsity_figure([view(), other], [0, 1])["traces"]]
+    assert "dense of ace, test" in names
+    assert "dense of other, test" in names
+
+
+def test_readings_that_are_not_finite_leave_a_gap() -> None:
+    run = view(levels=2)
+    run.results["levels"][1]["test"] = [float("nan")] * 5
+    line = next(t for t in page(run).figures[0]["traces"] if t.get("name") == "ace, test")
+    assert line["y"][1] is None
+
+
+def test_time_bars_follow_the_phases() -> None:
+    split, whole = with_diagnostics(view(levels=3)), view(levels=3)
+    figure = time_figure([split], [0])
+    assert figure is not None
+    assert [t["name"] for t in figure["traces"]] == ["ace, choosing masks", "ace, retraining tickets"]
+    figure = time_figure([whole], [0])
+    assert figure is not None
+    assert figure["traces"][0]["y"] == [level["seconds"] for level in whole.results["levels"]]
+
+
+def test_every_colour_stands_out_from_both_pages() -> None:
+    white, dark = 1.0, luminance("#14171c")
+    for colour in PALETTE:
+        assert (white + 0.05) / (luminance(colour) + 0.05) >= 2.9
+        assert (luminance(colour) + 0.05) / (dark + 0.05) >= 2.9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "–"), (3.14, "3.1 s"), (150, "2 min 30 s"), (7300, "2 h 01 min")]
+)
+def test_durations_read_well(seconds: float | None, text: str) -> None:
+    assert plain(duration(seconds)) == text
+
+
+def test_quantities_keep_the_prefix_of_what_they_stand_beside() -> None:
+    assert plain(quantity(6_324_600_000)) == "6.325 G"
+    assert plain(quantity(632_460_000, beside=6_324_600_000)) == "0.632 G"
+    assert quantity(12) == "12"
+
+
+def test_the_command_and_config_are_there_to_repeat_it() -> None:
+    run = view()
+    text = page(run).text
+    assert run.command in text
+    assert json.dumps(run.config, indent=2) in text
+
+
+def test_importing_the_report_is_cheap() -> None:
+    code = "import sys, aceglt; before = set(sys.modules); import aceglt.report; "
+    code += "print(*{'torch', 'plotly', 'scipy', 'numpy'} & (set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
