@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from aceglt.errors import ConfigError
 
@@ -89,9 +90,7 @@ class Config:
                 continue
             _check(name, target, 0 < target < 1, "between 0 and 1")
             if self.axis == idle:
-                raise ConfigError(
-                    f"{name} never changes on the {idle} axis; use axis 'joint' or the other target"
-                )
+                raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
         if self.patience is not None:
             _check("patience", self.patience, self.patience >= 1, "1 or more")
 
@@ -207,18 +206,14 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
         raise ConfigError(f"seeds must be whole numbers from 0, found {', '.join(map(str, seeds))}")
 
 
-_PLAIN = {"str": str, "int": int, "float": (int, float), "bool": bool, "None": type(None)}
-
-
 def _check_type(name: str, value: Any, hint: Any) -> None:
-    text = hint.__name__ if isinstance(hint, type) else str(hint)
-    if text.startswith("tuple") or text.startswith("collections.abc.Mapping") or "Mapping" in text:
-        expected: Any = (list, tuple) if text.startswith("tuple") else Mapping
-    else:
-        expected = tuple(t for part in text.split(" | ") for t in _as_tuple(_PLAIN[part]))
-    if not isinstance(value, expected) or (isinstance(value, bool) and "bool" not in text):
-        raise ConfigError(f"{name} must be {text}, found {value!r}")
-
-
-def _as_tuple(value: Any) -> tuple[type, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    """Whether a value read from JSON has a field's type; numbers may be whole where fractions are meant."""
+    kinds: set[Any] = {
+        get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,))
+    }
+    if float in kinds:
+        kinds.add(int)
+    if tuple in kinds:
+        kinds.add(list)
+    if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
+        raise ConfigError(f"{name} must be {getattr(hint, '__name__', hint)}, found {value!r}")

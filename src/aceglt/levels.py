@@ -130,9 +130,7 @@ class Search:
         assert chosen is not None
         number = state.level + 1
         outcome, params = self._train_in_isolation(number, chosen.masks)
-        record = LevelRecord(
-            number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics
-        )
+        record = LevelRecord(number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics)
         return replace(state, masks=chosen.masks, selected=None, records=(*state.records, record)), params
 
     def start_masks(self, state: State) -> Masks:
@@ -151,9 +149,7 @@ class Search:
         alive = self.start_masks(state).alive
         prune_model = c.fixed_model if c.axis == "graph" else c.prune_model
         prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
-        return Counts(
-            alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges)
-        )
+        return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def macs(self, alive: Counts | None = None) -> int:
         return inference_macs(self.backbone, self.problem.graph, alive or self.total)
@@ -179,9 +175,7 @@ class Search:
         result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs)
         assert result.params is not None
         test = self._read_test(level, result.params, masks) if self.config.test else None
-        return Outcome(
-            result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began
-        ), result.params
+        return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
 
     def _fit(
         self,
@@ -197,9 +191,7 @@ class Search:
             self.observer.on_phase(level, phase)
         start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
-        keys = [
-            rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)
-        ]
+        keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
         return fit(
             self.problem,
             self.backbone,

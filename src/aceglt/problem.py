@@ -61,9 +61,7 @@ class Problem:
         nodes = {split: mask.nonzero().squeeze(1) for split, mask in masks.items()}
         graph = Graph.from_edge_index(edge_index.cpu(), num_nodes, directed)
         if graph.num_edges == 0:
-            raise DataError(
-                f"{name}: the graph has no edge between two different nodes; there is nothing to prune"
-            )
+            raise DataError(f"{name}: the graph has no edge between two different nodes; there is nothing to prune")
         return cls(name, graph, x, y, nodes["train"], nodes["val"], nodes["test"], num_classes)
 
     @cached_property
@@ -117,9 +115,7 @@ def _checked_features(x: Tensor, name: str) -> Tensor:
     x = x.to(torch.get_default_dtype())
     bad = (~torch.isfinite(x)).any(dim=1).nonzero().squeeze(1)
     if len(bad):
-        raise DataError(
-            f"{name}: x has NaN or infinite values at {len(bad)} nodes, the first is node {int(bad[0])}"
-        )
+        raise DataError(f"{name}: x has NaN or infinite values at {len(bad)} nodes, the first is node {int(bad[0])}")
     return x
 
 
@@ -162,15 +158,11 @@ def _checked_mask(data: Any, name: str, split: str, num_nodes: int) -> Tensor:
 def _check_split(masks: dict[str, Tensor], y: Tensor, num_classes: int, name: str) -> None:
     for split, word in (("train", "training"), ("val", "validation"), ("test", "test")):
         if not bool(masks[split].any()):
-            raise DataError(
-                f"{name}: {split}_mask marks no {word} node; each of the three masks needs at least one"
-            )
+            raise DataError(f"{name}: {split}_mask marks no {word} node; each of the three masks needs at least one")
     for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
         shared = int((masks[first] & masks[second]).sum())
         if shared:
-            raise DataError(
-                f"{name}: {first}_mask and {second}_mask share {shared} nodes; they must be disjoint"
-            )
+            raise DataError(f"{name}: {first}_mask and {second}_mask share {shared} nodes; they must be disjoint")
     labelled = y[masks["train"] | masks["val"] | masks["test"]]
     if int(labelled.min()) < 0:
         raise DataError(f"{name}: y has a negative class at a node of the split")

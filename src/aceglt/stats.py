@@ -43,9 +43,7 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
 
 
-def paired_t_test(
-    a: Sequence[float], b: Sequence[float], alternative: Alternative = "two-sided"
-) -> float | None:
+def paired_t_test(a: Sequence[float], b: Sequence[float], alternative: Alternative = "two-sided") -> float | None:
     """The p-value of a paired t-test of `a` against `b` over seeds; `None` for fewer than two pairs.
 
     `less` asks whether `a` is worse than `b`, `greater` whether it is better. Differences that do not vary
@@ -151,6 +149,4 @@ def _number(level: Level) -> int:
 
 
 def _place(level: Level | None) -> dict[str, Any] | None:
-    return (
-        None if level is None else {key: level[key] for key in ("level", "model_sparsity", "graph_sparsity")}
-    )
+    return None if level is None else {key: level[key] for key in ("level", "model_sparsity", "graph_sparsity")}

@@ -94,9 +94,9 @@ def fit(
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     return _cat(
         [
-            _Trainer(
-                problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None
-            ).run(epochs, observer)
+            _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None).run(
+                epochs, observer
+            )
             for g in groups
         ]
     )
@@ -145,13 +145,8 @@ class _Trainer:
     def _step(self, epoch: int, best: _Best) -> Tensor:
         """Validate the weights that the last epoch left, then train them for one more."""
         effective = self._effective()
-        leaves = {
-            name: part.requires_grad_() for name, part in self.backbone.prunable.split(effective).items()
-        }
-        others = {
-            name: part.detach().requires_grad_()
-            for name, part in self.backbone.other.split(self.other).items()
-        }
+        leaves = {name: part.requires_grad_() for name, part in self.backbone.prunable.split(effective).items()}
+        others = {name: part.detach().requires_grad_() for name, part in self.backbone.other.split(self.other).items()}
         edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
         weights = {**leaves, **others}
         state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
@@ -176,9 +171,7 @@ class _Trainer:
         if self.scoring is None:
             self.weights.grad = grad.mul_(self.masks.weights)
         else:
-            self.weight_scores.grad = _with_l1(
-                grad * self.weights, self.weight_scores, self.scoring.lambda_weights
-            )
+            self.weight_scores.grad = _with_l1(grad * self.weights, self.weight_scores, self.scoring.lambda_weights)
             self.edge_values.grad = _with_l1(edges, self.edge_values, self.scoring.lambda_edges)
             self.weights.grad = grad.mul_(self.weight_scores)
         self.optimiser.step()
@@ -249,10 +242,6 @@ def _cat(fits: list[Fit]) -> Fit:
     return Fit(
         torch.cat([f.val for f in fits]),
         torch.cat([f.epoch for f in fits]),
-        Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params]))
-        if params
-        else None,
-        Scores(torch.cat([s.weights for s in scores]), torch.cat([s.edges for s in scores]))
-        if scores
-        else None,
+        Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params])) if params else None,
+        Scores(torch.cat([s.weights for s in scores]), torch.cat([s.edges for s in scores])) if scores else None,
     )

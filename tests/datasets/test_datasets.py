@@ -42,9 +42,7 @@ def test_an_existing_path_needs_no_suffix(tmp_path: Path, small: GraphData) -> N
     assert load(str(tmp_path / "graph")).x.equal(small.x)
 
 
-def test_a_folder_of_the_same_name_does_not_hide_a_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_the_same_name_does_not_hide_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "citeseer").mkdir()
     monkeypatch.chdir(tmp_path)
     assert load("citeseer").name == "citeseer"

@@ -64,9 +64,7 @@ def _assert_consistent(data: GraphData) -> None:
     assert data.x.dtype == torch.float32
     assert data.edge_index.dtype == data.y.dtype == torch.int64
     assert data.edge_index.shape[0] == 2
-    assert (
-        data.edge_index.numel() == 0 or 0 <= int(data.edge_index.min()) <= int(data.edge_index.max()) < nodes
-    )
+    assert data.edge_index.numel() == 0 or 0 <= int(data.edge_index.min()) <= int(data.edge_index.max()) < nodes
     assert data.y.shape == data.train_mask.shape == data.val_mask.shape == data.test_mask.shape == (nodes,)
 
 
@@ -273,23 +271,17 @@ def test_a_member_that_is_shorter_than_it_says_is_refused(tmp_path: Path) -> Non
 def test_a_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_archive, "BOMB_BYTES", 1 << 20)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((1 << 10, 1 << 10), dtype=np.float32))
-    with pytest.raises(
-        DataError, match=r"array x: found 4194432 bytes in \d+ compressed ones, expected at most 500"
-    ):
+    with pytest.raises(DataError, match=r"array x: found 4194432 bytes in \d+ compressed ones, expected at most 500"):
         load_npz(tmp_path / "bomb.npz")
 
 
-def test_the_arrays_together_may_not_exceed_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_arrays_together_may_not_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_archive, "MAX_BYTES", 250)
     with pytest.raises(DataError, match=r"array \w+: found \d+ bytes, expected at most 250 in all arrays"):
         load_npz(_saved(tmp_path, _arrays()))
 
 
-def test_a_failed_save_leaves_the_old_file(
-    tmp_path: Path, small: GraphData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, small: GraphData, monkeypatch: pytest.MonkeyPatch) -> None:
     save_npz(tmp_path / "g.npz", small)
     before = (tmp_path / "g.npz").read_bytes()
 
@@ -363,9 +355,7 @@ def test_flipped_bits_give_a_data_error_or_a_consistent_graph(content: bytes, fl
     data=st.data(),
 )
 @settings(max_examples=300, deadline=None)
-def test_damage_inside_an_array_that_the_checksum_cannot_see(
-    arrays: dict[str, Any], data: st.DataObject
-) -> None:
+def test_damage_inside_an_array_that_the_checksum_cannot_see(arrays: dict[str, Any], data: st.DataObject) -> None:
     victim = data.draw(st.sampled_from(sorted(arrays)))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -120,9 +120,7 @@ def test_missing_files_are_downloaded_into_the_cache(
     assert torch.equal(planetoid.load_planetoid("cora").x, first.x)
 
 
-def test_without_a_network_the_error_says_which_files_go_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_network_the_error_says_which_files_go_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(folder: Path) -> None:
         (folder / "ind.cora.x").write_bytes(b"half")
         raise ConnectionError("no route\nto host")

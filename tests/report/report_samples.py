@@ -53,9 +53,7 @@ def view(name: str = "ace", **fields: Any) -> RunView:
         "method": {"name": found["method"], "rounds": 6},
         "seeds": found["seeds"],
     }
-    tickets = [
-        f"tickets/level_{e['level']:02d}_seed_{s}.safetensors" for e in found["levels"][-1:] for s in (0, 1)
-    ]
+    tickets = [f"tickets/level_{e['level']:02d}_seed_{s}.safetensors" for e in found["levels"][-1:] for s in (0, 1)]
     return RunView(name, found, config, command, tickets)
 
 

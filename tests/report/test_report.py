@@ -182,9 +182,7 @@ def test_the_winners_table_matches_the_results() -> None:
     run = view(seeds=3)
     (row,) = rows(page(run), "Sparsest winning level")
     strict = run.results["highest_winning"]["strict"]
-    assert row["Strict"].startswith(
-        f"level {strict['level']}: {100 * strict['model_sparsity']:.1f} % of weights"
-    )
+    assert row["Strict"].startswith(f"level {strict['level']}: {100 * strict['model_sparsity']:.1f} % of weights")
     assert row["Significant"] == "undetermined"
     mean, std = mean_std(run.results["highest_winning_per_seed"]["model_sparsity"])
     assert row["Per seed (paper's tables)"] == f"{100 * mean:.2f} ± {100 * std:.2f} % of weights"
@@ -220,9 +218,7 @@ def test_hostile_text_stays_inert() -> None:
     hrefs = [attrs["href"] or "" for tag, attrs in found.tags if tag == "a"]
     assert hrefs
     assert all(href.startswith("javascript%3A") for href in hrefs)
-    assert all(
-        "<" not in trace["name"] for figure in found.figures for trace in figure["traces"] if "name" in trace
-    )
+    assert all("<" not in trace["name"] for figure in found.figures for trace in figure["traces"] if "name" in trace)
 
 
 def test_plotly_source_cannot_close_its_script() -> None:
@@ -258,9 +254,7 @@ def test_diagnostics_are_shown_when_present() -> None:
     first = rows(page(run), "ace: how decided the choices were")[0]
     weights = run.results["levels"][0]["diagnostics"]["weights"]
     assert first["Weights: distinct scores"] == f"{mean_std(weights['distinct'])[0]:,.0f}"
-    assert (
-        first["Weights: ties at the threshold"] == f"{100 * mean_std(weights['ties_at_threshold'])[0]:.1f} %"
-    )
+    assert first["Weights: ties at the threshold"] == f"{100 * mean_std(weights['ties_at_threshold'])[0]:.1f} %"
     assert first["Weights: rank correlation with noise"] == f"{mean_std(weights['noise_correlation'])[0]:.2f}"
 
 
@@ -349,9 +343,7 @@ def test_every_colour_stands_out_from_both_pages() -> None:
         assert (luminance(colour) + 0.05) / (dark + 0.05) >= 2.9
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "–"), (3.14, "3.1 s"), (150, "2 min 30 s"), (7300, "2 h 01 min")]
-)
+@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (3.14, "3.1 s"), (150, "2 min 30 s"), (7300, "2 h 01 min")])
 def test_durations_read_well(seconds: float | None, text: str) -> None:
     assert plain(duration(seconds)) == text
 

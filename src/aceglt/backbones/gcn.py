@@ -21,9 +21,7 @@ class GCN(Backbone):
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
         self.dropout = dropout
-        self.prunable = Layout(
-            (("layer0.weight", (in_features, hidden)), ("layer1.weight", (hidden, out_features)))
-        )
+        self.prunable = Layout((("layer0.weight", (in_features, hidden)), ("layer1.weight", (hidden, out_features))))
         self.other = Layout(())
         self.aggregation_widths = (hidden, out_features)
 
@@ -32,9 +30,7 @@ class GCN(Backbone):
         prunable = self.prunable.join(matrices)
         return Params(prunable, prunable.new_zeros(len(seeds), 0))
 
-    def stem(
-        self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features
-    ) -> tuple[Tensor, Tensor]:
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = normalise(graph, edge_values)
         hidden = ops.spmm(graph, adjacency, x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency

@@ -92,9 +92,7 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, r
         raise DataError(f"{where}: found {info.file_size} bytes, expected at most {MAX_BYTES} in all arrays")
     held = os.fstat(archive.fp.fileno()).st_size if archive.fp else 0
     if info.compress_size > held:
-        raise DataError(
-            f"{where}: found {info.compress_size} compressed bytes, expected at most the file's {held}"
-        )
+        raise DataError(f"{where}: found {info.compress_size} compressed bytes, expected at most the file's {held}")
     if info.file_size > max(BOMB_BYTES, BOMB_RATIO * info.compress_size):
         raise DataError(
             f"{where}: found {info.file_size} bytes in {info.compress_size} compressed ones, "

@@ -74,9 +74,7 @@ def write_compact(path: Path, data: GraphData, attribution: str) -> None:
     write_arrays(path, arrays)
 
 
-def _encode(
-    rows: Ints, columns: Ints, num_rows: int
-) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
+def _encode(rows: Ints, columns: Ints, num_rows: int) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
     order = np.lexsort((columns, rows))
     rows, columns = rows[order], columns[order]
     gaps = np.diff(columns, prepend=0)
@@ -85,9 +83,7 @@ def _encode(
     return np.bincount(rows, minlength=num_rows).astype("<u2"), gaps.astype("<u2")
 
 
-def _decode(
-    counts: npt.NDArray[np.uint16], gaps: npt.NDArray[np.uint16]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _decode(counts: npt.NDArray[np.uint16], gaps: npt.NDArray[np.uint16]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the row and column of each non-zero."""
     lengths = counts.astype(np.int64)
     sums = np.concatenate([[0], np.cumsum(gaps, dtype=np.int64)])

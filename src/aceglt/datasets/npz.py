@@ -67,9 +67,7 @@ class _Reader:
     def features(self) -> npt.NDArray[np.float32]:
         sparse = [name for name in _SPARSE if name in self.arrays]
         if "x" in self.arrays and sparse:
-            raise self.wrong(
-                "x", f"{sparse[0]} as well", "either x or x_data, x_indices, x_indptr and x_shape"
-            )
+            raise self.wrong("x", f"{sparse[0]} as well", "either x or x_data, x_indices, x_indptr and x_shape")
         x = self.sparse_features() if sparse else self.take("x", _NUMBERS, (None, None))
         name = "x_data" if sparse else "x"
         if 0 in x.shape:
@@ -84,9 +82,7 @@ class _Reader:
         shape = self.take("x_shape", _INTEGERS, (2,))
         num_nodes, num_features = int(shape[0]), int(shape[1])
         if min(num_nodes, num_features) < 0 or 4 * num_nodes * num_features > MAX_BYTES:
-            raise self.wrong(
-                "x_shape", f"{[num_nodes, num_features]}", f"a matrix of at most {MAX_BYTES} bytes"
-            )
+            raise self.wrong("x_shape", f"{[num_nodes, num_features]}", f"a matrix of at most {MAX_BYTES} bytes")
         data = self.take("x_data", _NUMBERS, (None,))
         columns = self.take("x_indices", _INTEGERS, (len(data),))
         self.check_range("x_indices", columns, num_features)

@@ -138,9 +138,7 @@ def row_normalised(data: GraphData) -> GraphData:
     return GraphData(data.name, x, data.edge_index, data.y, data.train_mask, data.val_mask, data.test_mask)
 
 
-def both_directions(
-    u: npt.NDArray[np.int64], v: npt.NDArray[np.int64], num_nodes: int
-) -> npt.NDArray[np.int64]:
+def both_directions(u: npt.NDArray[np.int64], v: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[np.int64]:
     """Return each edge {u, v} as two arcs [2, A], without repeats or self-loops, by target, then source."""
     proper = u != v
     u, v = u[proper], v[proper]

@@ -57,14 +57,10 @@ class Ace:
         candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
         for t in range(self.rounds):
             masks = sides.masks()
-            fit = level.train_scores(
-                Masks.cat([masks, masks.complement()]), self.refine_epochs, f"refine {t}"
-            )
+            fit = level.train_scores(Masks.cat([masks, masks.complement()]), self.refine_epochs, f"refine {t}")
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
-            sides = sides.refine(
-                fit.scores[: masks.runs], fit.scores[masks.runs :], level.key(f"exchange {t}"), self
-            )
+            sides = sides.refine(fit.scores[: masks.runs], fit.scores[masks.runs :], level.key(f"exchange {t}"), self)
         final = sides.masks()
         epochs = pruned.epochs + 2 * self.rounds * self.refine_epochs
         if self.keep == "best" and self.rounds:
@@ -156,9 +152,7 @@ class _Sides:
     def refine(self, retained: Any, pruned: Any, key: Tensor, ace: Ace) -> _Sides:
         def side(sides: Sequence[_Side], part: str, salt: int) -> tuple[_Side, ...]:
             scores = zip(sides, getattr(retained, part), getattr(pruned, part), strict=True)
-            return tuple(
-                s.refine(r, p, rng.fold(key[i : i + 1], salt), ace) for i, (s, r, p) in enumerate(scores)
-            )
+            return tuple(s.refine(r, p, rng.fold(key[i : i + 1], salt), ace) for i, (s, r, p) in enumerate(scores))
 
         return _Sides(side(self.weights, "weights", 0), side(self.edges, "edges", 1))
 

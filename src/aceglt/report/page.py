@@ -130,9 +130,7 @@ def _time_section(runs: Sequence[RunView], figures: list[Figure]) -> str:
     cost, figure = cost_table(runs), time_figure(runs, range(len(runs)))
     if figure is not None:
         figures.append(figure)
-        cost = (
-            _chart(len(figures) - 1, "Seconds per level.", " All seeds together; hatched: retraining.") + cost
-        )
+        cost = _chart(len(figures) - 1, "Seconds per level.", " All seeds together; hatched: retraining.") + cost
     return f"<section><h2>Where the time went</h2>{cost}</section>" if cost else ""
 
 

@@ -80,11 +80,7 @@ def diagnostics_table(run: RunView) -> str:
 
 def cost_table(runs: Sequence[RunView]) -> str:
     """What each run's levels cost in all; empty when no run recorded it."""
-    rows = [
-        _cost_row(run)
-        for run in runs
-        if any(seconds_of(level) or level.get("epochs") for level in run.levels)
-    ]
+    rows = [_cost_row(run) for run in runs if any(seconds_of(level) or level.get("epochs") for level in run.levels)]
     head = ["Run", "Choosing masks", "Retraining tickets", "In all", "Epochs, choosing", "Epochs, retraining"]
     return table("Cost of all levels", head, rows) if rows else ""
 
