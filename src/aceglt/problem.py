@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -75,8 +75,8 @@ class Problem:
     def to(self, device: torch.device | str) -> Problem:
         if torch.device(device) == self.device:
             return self
-        parts = (part.to(device) for part in (self.x, self.y, self.train, self.val, self.test))
-        return Problem(self.name, self.graph.to(device), *parts, num_classes=self.num_classes)
+        parts = {name: getattr(self, name).to(device) for name in ("graph", "x", "y", "train", "val", "test")}
+        return replace(self, **parts)
 
     def loss(self, logits: Tensor, soft: Soft | None = None) -> Tensor:
         """[S] training loss: cross-entropy on the training nodes, plus the teacher's signal on all nodes."""

@@ -84,7 +84,7 @@ def fit(
     observer: Observer | None = None,
     runs_at_once: int | None = None,
 ) -> Fit:
-    """Train a batch of runs from `start` with hard `masks`; with `scoring`, train soft scores on the alive elements too.
+    """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
     Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
     results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels.
