@@ -46,6 +46,9 @@ class Params:
     prunable: Tensor  # [S, P]
     other: Tensor  # [S, Q]: biases, norms, ε, attention vectors
 
+    def to(self, device: torch.device | str) -> Params:
+        return Params(self.prunable.to(device), self.other.to(device))
+
     def __getitem__(self, runs: slice) -> Params:
         return Params(self.prunable[runs], self.other[runs])
 
