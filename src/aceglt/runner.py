@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +108,15 @@ def search(
 def build_method(config: Config) -> Method:
     """The method with its options; unknown options are refused."""
     kind = METHODS[config.method]
-    known = list(getattr(kind, "__dataclass_fields__", {}))
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for name in config.method_options:
         if name not in known:
             options = f"its options are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-    return kind(**config.method_options)
+    try:
+        return kind(**config.method_options)
+    except TypeError:
+        raise ConfigError(f"method {config.method}: an option has a value of the wrong type: {config.method_options}") from None
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:

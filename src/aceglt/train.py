@@ -172,7 +172,7 @@ class _Trainer:
             self.weights.grad = grad.mul_(self.masks.weights)
         else:
             self.weight_scores.grad = _with_l1(grad * self.weights, self.weight_scores, self.scoring.lambda_weights)
-            self.edge_values.grad = _with_l1(edges, self.edge_values, self.scoring.lambda_edges)
+            self.edge_values.grad = _with_l1(edges.contiguous(), self.edge_values, self.scoring.lambda_edges)
             self.weights.grad = grad.mul_(self.weight_scores)
         self.optimiser.step()
         if self.scoring is not None and self.scoring.clamp:
