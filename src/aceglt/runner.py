@@ -116,7 +116,9 @@ def build_method(config: Config) -> Method:
     try:
         return kind(**config.method_options)
     except TypeError:
-        raise ConfigError(f"method {config.method}: an option has a value of the wrong type: {config.method_options}") from None
+        raise ConfigError(
+            f"method {config.method}: an option has a value of the wrong type: {config.method_options}"
+        ) from None
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
