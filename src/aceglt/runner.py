@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import BACKBONES, Backbone, Params
+from aceglt.backbones import Backbone, Params, build
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.levels import Search, SearchObserver, State
@@ -122,7 +122,7 @@ def build_method(config: Config) -> Method:
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
-    return BACKBONES[config.backbone](problem.x.shape[1], problem.num_classes, config.hidden)
+    return build(config.backbone, problem.x.shape[1], problem.num_classes, config.hidden)
 
 
 def pick_device(name: str) -> torch.device:
