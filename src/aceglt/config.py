@@ -103,6 +103,8 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Read what `to_dict` wrote; unknown names and wrong types are refused."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"a configuration must be a JSON object, found {values!r}")
         _known(values)
         hints = get_type_hints(cls)
         for name, value in values.items():

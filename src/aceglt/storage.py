@@ -51,7 +51,15 @@ def write_tensors(
     text = json.dumps(payload, allow_nan=False)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"kind": kind, "format": str(version), "payload": text, "sha256": _digest(text, plain)}
-    write_atomic(path, save(plain, metadata))
+    write_atomic(path, _sorted_header(save(plain, metadata)))
+
+
+def _sorted_header(content: bytes) -> bytes:
+    """The same safetensors file with its header in a fixed order: equal content gives equal bytes."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors start at a multiple of 8 bytes
+    return len(header).to_bytes(8, "little") + header + content[end:]
 
 
 def read_tensors(
