@@ -74,8 +74,8 @@ class Features:
         self.shape = (x.shape[0], x.shape[1])
         self.nnz = int(torch.count_nonzero(x))
         density = self.nnz / max(1, x.numel())
-        self._csr = _to_csr(x) if density < _SPARSE_FORWARD else None
-        self._csr_t = _to_csr(x.t()) if density < _SPARSE_BACKWARD else None
+        self._csr = to_csr(x) if density < _SPARSE_FORWARD else None
+        self._csr_t = to_csr(x.t()) if density < _SPARSE_BACKWARD else None
         self._dense = x if self._csr is None or self._csr_t is None else None
         self._blocks: _Blocks | None = None
 
@@ -162,7 +162,7 @@ def _each_run(left: Tensor | None, right: Tensor) -> Tensor:
     assert left is not None
     out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
     for run, dense in enumerate(right):
-        _product(left, dense, out[run])
+        product(left, dense, out[run])
     return out
 
 
@@ -170,11 +170,13 @@ def _blockwise(left: Tensor, right: Tensor) -> Tensor:
     """[S, n, H] of a block-diagonal matrix times the runs' matrices, stacked."""
     runs, _, width = right.shape
     out = right.new_empty(left.shape[0], width)
-    return _product(left, right.reshape(-1, width), out).view(runs, -1, width)
+    return product(left, right.reshape(-1, width), out).view(runs, -1, width)
 
 
-def _product(left: Tensor, dense: Tensor, out: Tensor) -> Tensor:
+def product(left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
     """left · dense into `out`; the plain operator would clear and copy the output besides."""
+    if out is None:
+        out = dense.new_empty(left.shape[0], dense.shape[1])
     return torch.addmm(out, left, dense, beta=0, out=out)
 
 
@@ -210,7 +212,7 @@ class _Spmm(torch.autograd.Function):
         ctx.save_for_backward(values, dense)
         matrix = _csr(batch.rowptr, batch.col32, values)
         flat = dense.reshape(-1, dense.shape[-1])
-        return _product(matrix, flat, torch.empty_like(flat)).view(dense.shape)
+        return product(matrix, flat, torch.empty_like(flat)).view(dense.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -222,7 +224,7 @@ class _Spmm(torch.autograd.Function):
             grad_values = _sddmm(batch, values, grad, dense.reshape(grad.shape))
         if ctx.needs_input_grad[1]:
             transposed = _csr(batch.transposed_rowptr, batch.transposed_col, values[batch.transpose])
-            grad_dense = _product(transposed, grad, torch.empty_like(grad)).view(dense.shape)
+            grad_dense = product(transposed, grad, torch.empty_like(grad)).view(dense.shape)
         return grad_values, grad_dense, None
 
 
@@ -253,9 +255,7 @@ class _RowSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: GraphBatch) -> Tensor:
         ctx.batch = batch
-        logits = logits.contiguous()
-        exps = (logits - _reduce_rows(logits, batch.rowptr, "max")[batch.row]).exp_()
-        result = exps.div_(_reduce_rows(exps, batch.rowptr, "sum")[batch.row])
+        result = softmax_rows(logits, batch.rowptr, batch.row)
         ctx.save_for_backward(result)
         return result
 
@@ -303,6 +303,13 @@ class _EluDropout(torch.autograd.Function):
         return grad, grad.sum(dim=1), None, None
 
 
+def softmax_rows(logits: Tensor, rowptr: Tensor, row: Tensor) -> Tensor:
+    """[A, K] softmax of logits [A, K] within rows, without a gradient."""
+    logits = logits.contiguous()
+    exps = (logits - _reduce_rows(logits, rowptr, "max")[row]).exp_()
+    return exps.div_(_reduce_rows(exps, rowptr, "sum")[row])
+
+
 def _reduce_rows(values: Tensor, rowptr: Tensor, how: str) -> Tensor:
     """[rows, K] sum or maximum of arc values [A, K] in the order of `rowptr`."""
     result: Tensor = torch.segment_reduce(values, how, offsets=rowptr.long(), axis=0, unsafe=True)
@@ -314,6 +321,7 @@ def _csr(rowptr: Tensor, col: Tensor, values: Tensor) -> Tensor:
     return torch.sparse_csr_tensor(rowptr, col, values, (size, size))
 
 
-def _to_csr(x: Tensor) -> Tensor:
+def to_csr(x: Tensor) -> Tensor:
+    """A dense matrix as CSR with 32-bit indices."""
     csr = x.contiguous().to_sparse_csr()
     return torch.sparse_csr_tensor(csr.crow_indices().int(), csr.col_indices().int(), csr.values(), x.shape)

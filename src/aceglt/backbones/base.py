@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from aceglt import rng
 from aceglt.graph import GraphBatch
 from aceglt.ops import DroppedFeatures, Features
+from aceglt.portable import LayerSpec
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""
@@ -107,6 +108,8 @@ class Backbone(ABC):
     other: Layout
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
+    coefficients: Literal["symmetric", "mean", "attention"]
+    """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, or attention."""
 
     @abstractmethod
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
@@ -123,6 +126,10 @@ class Backbone(ABC):
     def apply(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Tensor:
         """Outputs [S, N, C] for evaluation."""
         return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
+
+    @abstractmethod
+    def layers(self, weights: Weights) -> list[LayerSpec]:
+        """The same network for inference, layer by layer; weights of one run, without the leading dimension."""
 
     def weights(self, params: Params) -> Weights:
         """Named views of all parameters."""

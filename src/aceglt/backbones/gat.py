@@ -12,10 +12,9 @@ from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
 from aceglt.graph import GraphBatch
 from aceglt.ops import DroppedFeatures, Features
+from aceglt.portable import SLOPE, LayerSpec
 
 _Stem = tuple[Features, Tensor, Tensor]
-
-_SLOPE = 0.2  # of the leaky ReLU on attention logits
 
 # Dropout draws by place: features, coefficients of both layers, then the hidden layer head by head.
 _INPUT, _ATTENTION_0, _ATTENTION_1, _HIDDEN = range(4)
@@ -33,6 +32,7 @@ class GAT(Backbone):
 
     name = "gat"
     self_loops = True
+    coefficients = "attention"
 
     def __init__(
         self, in_features: int, out_features: int, hidden: int = 512, heads: int = 8, dropout: float = 0.6
@@ -75,6 +75,10 @@ class GAT(Backbone):
         (values,) = self._attention(graph, z @ vectors[:, 0], scores, dropout, _ATTENTION_1)
         return ops.spmm(graph, values, z) + weights["layer1.bias"]
 
+    def layers(self, weights: Weights) -> list[LayerSpec]:
+        firsts = [weights[_first(head)] for head in range(self.heads)]
+        return [_spec(weights, 0, firsts, "elu"), _spec(weights, 1, [weights["layer1.weight"]], "none")]
+
     def _first_layer(
         self,
         weights: Weights,
@@ -110,7 +114,7 @@ class GAT(Backbone):
     ) -> tuple[Tensor, ...]:
         """Coefficients [A] of each head from the nodes' logits [S, N, 2·heads]."""
         source, target = logits.flatten(0, 1).chunk(2, dim=1)
-        arcs = F.leaky_relu(ops.arc_sum(graph, source, target), _SLOPE)
+        arcs = F.leaky_relu(ops.arc_sum(graph, source, target), SLOPE)
         coefficients = ops.row_softmax(graph, arcs)  # [A, heads]
         if dropout is not None:
             coefficients = dropout.arcs(coefficients, graph, place, self.dropout)
@@ -121,6 +125,22 @@ class GAT(Backbone):
             return ops.elu_dropout(h, bias)
         keep = dropout.keep(h[0].numel(), place, self.dropout).view(h.shape)
         return ops.elu_dropout(h, bias, keep, 1.0 / (1.0 - self.dropout))
+
+
+def _spec(weights: Weights, layer: int, matrices: list[Tensor], activation: str) -> LayerSpec:
+    """Attention logits (h·W)·a are h·(W·a), so units whose outputs nobody reads may still go."""
+    sides = [
+        weight @ vector
+        for side in ("source", "target")
+        for weight, vector in zip(matrices, weights[f"layer{layer}.{side}"], strict=True)
+    ]
+    return LayerSpec(
+        torch.cat(matrices, dim=1),
+        tuple(weight.shape[1] for weight in matrices),
+        activation,
+        bias=weights[f"layer{layer}.bias"].flatten(),
+        attention=torch.stack(sides, dim=1),
+    )
 
 
 def _first(head: int) -> str:

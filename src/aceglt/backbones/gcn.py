@@ -11,6 +11,7 @@ from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
+from aceglt.portable import LayerSpec
 
 
 class GCN(Backbone):
@@ -18,6 +19,7 @@ class GCN(Backbone):
 
     name = "gcn"
     self_loops = True
+    coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
         self.dropout = dropout
@@ -42,6 +44,10 @@ class GCN(Backbone):
         if dropout is not None:
             hidden = dropout(hidden, 0, self.dropout)
         return ops.spmm(graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
+
+    def layers(self, weights: Weights) -> list[LayerSpec]:
+        first, second = weights["layer0.weight"], weights["layer1.weight"]
+        return [LayerSpec(first, (first.shape[1],), "relu"), LayerSpec(second, (second.shape[1],))]
 
 
 def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
+from aceglt.portable import LayerSpec
 
 
 class GIN(Backbone):
@@ -22,6 +23,7 @@ class GIN(Backbone):
 
     name = "gin"
     self_loops = False
+    coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
         self.dropout = dropout
@@ -52,6 +54,15 @@ class GIN(Backbone):
         if dropout is not None:
             hidden = dropout(hidden, 0, self.dropout)
         return _layer(weights, 1, graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
+
+    def layers(self, weights: Weights) -> list[LayerSpec]:
+        return [_spec(weights, 0, "relu"), _spec(weights, 1, "none")]
+
+
+def _spec(weights: Weights, layer: int, activation: str) -> LayerSpec:
+    weight, bias = weights[f"layer{layer}.weight"], weights[f"layer{layer}.bias"]
+    own = 1.0 + weights[f"layer{layer}.epsilon"]
+    return LayerSpec(weight, (weight.shape[1],), activation, own=own.reshape(()), bias=bias[0])
 
 
 def _layer(weights: Weights, layer: int, graph: GraphBatch, adjacency: Tensor, z: Tensor) -> Tensor:

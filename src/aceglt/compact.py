@@ -1,0 +1,303 @@
+"""The compact model: a ticket's network without what is dead, with the fastest kernel that this machine has for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from aceglt import ops
+from aceglt.errors import DataError
+from aceglt.graph import pointers
+from aceglt.portable import ACTIVATIONS, Layer, LayerSpec, Linear
+
+_TRIALS = 3
+_SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Features and graph as a model reads them: made once, used for any number of forward passes."""
+
+    x: Tensor  # [N, F'] dense or CSR
+    graph: CsrGraph
+
+
+class CompactModel(nn.Module):
+    """Outputs [N, classes] from all features x [N, F] and a PyG `edge_index`, as the masked model gives them.
+
+    Dead hidden units, features that no alive weight reads and dead edges are not there. Each product runs on the kernel
+    that was fastest when this machine first met its shape. It is for inference; no gradients are kept.
+
+    `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
+    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`.
+    """
+
+    features: Tensor
+
+    def __init__(self, layers: Sequence[LayerSpec], coefficients: str, directed: bool = False) -> None:
+        super().__init__()
+        self.coefficients, self.directed = coefficients, directed
+        self.in_features = layers[0].weight.shape[0]
+        features, shrunk = shrink(layers)
+        self.register_buffer("features", features)  # [F'] which features are read
+        self.layers = nn.ModuleList(Layer(spec, MeasuredLinear) for spec in shrunk)
+
+    @torch.no_grad()
+    def prepare(self, x: Tensor, edge_index: Tensor) -> Inputs:
+        """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
+        first = cast(MeasuredLinear, cast(Layer, self.layers[0]).heads[0])
+        x = x.to(first.weight.dtype)
+        if len(self.features) < self.in_features:
+            x = x.index_select(1, self.features)
+        graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
+        return Inputs(first.choose_input(x.contiguous()), graph)
+
+    @torch.no_grad()
+    def run(self, inputs: Inputs) -> Tensor:
+        """Outputs for prepared inputs."""
+        blocks: Sequence[Tensor] = [inputs.x]
+        for layer in self.layers:
+            blocks = layer(blocks, inputs.graph)
+        return blocks[0]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
+        return self.run(self.prepare(x, edge_index))
+
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """Which kernel each product of the last forward pass ran on."""
+        named = [(name, part) for name, part in self.named_modules() if isinstance(part, MeasuredLinear)]
+        return {name: ", ".join(part.used) for name, part in named}
+
+
+def shrink(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:
+    """Which features are read, and the same network without units that nobody reads or that never vary."""
+    read = torch.ones(layers[-1].weight.shape[1], dtype=torch.bool)  # all outputs of the last layer are
+    kept: list[LayerSpec] = []
+    for layer in reversed(layers):
+        wanted = _units(layer, read)
+        read = _reads(wanted)
+        kept.insert(0, _inputs(wanted, read))
+    for i in range(1, len(kept)):
+        kept[i - 1], kept[i] = _fold(kept[i - 1], kept[i])
+    return read.nonzero().squeeze(1), kept
+
+
+def _reads(layer: LayerSpec) -> Tensor:
+    """[in] bool: which inputs an alive weight reads; one stays in any case, for tensors of width 0 are no good."""
+    reads = (layer.weight != 0).any(dim=1)
+    if layer.attention is not None:
+        reads |= (layer.attention != 0).any(dim=1)
+    return _not_none(reads)
+
+
+def _not_none(chosen: Tensor) -> Tensor:
+    if not chosen.any():
+        chosen = chosen.clone()
+        chosen[0] = True
+    return chosen
+
+
+def _inputs(layer: LayerSpec, keep: Tensor) -> LayerSpec:
+    attention = None if layer.attention is None else layer.attention[keep]
+    return replace(layer, weight=layer.weight[keep], attention=attention)
+
+
+def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
+    """The layer with some of its units; heads without any go, and their attention with them."""
+    widths = [int(part.sum()) for part in keep.split(layer.widths)]
+    heads = torch.tensor([width > 0 for width in widths], device=keep.device).repeat(2)
+    return replace(
+        layer,
+        weight=layer.weight[:, keep],
+        widths=tuple(width for width in widths if width),
+        shift=None if layer.shift is None else layer.shift[keep],
+        bias=None if layer.bias is None else layer.bias[keep],
+        attention=None if layer.attention is None else layer.attention[:, heads],
+        attention_shift=None if layer.attention_shift is None else layer.attention_shift[heads],
+    )
+
+
+def _fold(layer: LayerSpec, after: LayerSpec) -> tuple[LayerSpec, LayerSpec]:
+    """Units without alive inputs are activation(bias) at every node: a constant shift of the next layer."""
+    varies = (layer.weight != 0).any(dim=0)
+    if layer.shift is not None:
+        varies |= layer.shift != 0
+    varies = _not_none(varies)
+    if layer.bias is not None:
+        constant = ACTIVATIONS[layer.activation](layer.bias[~varies].clone())
+        after = replace(
+            after,
+            shift=_add(after.shift, constant @ after.weight[~varies]),
+            attention_shift=None
+            if after.attention is None
+            else _add(after.attention_shift, constant @ after.attention[~varies]),
+        )
+    return _units(layer, varies), _inputs(after, varies)
+
+
+def _add(shift: Tensor | None, more: Tensor) -> Tensor | None:
+    total = more if shift is None else shift + more
+    return total if bool(total.any()) else None
+
+
+class CsrGraph:
+    """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
+    ) -> None:
+        self.num_nodes = num_nodes
+        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, self_loops=coefficients != "mean")
+        self._rowptr, self._col32 = pointers(self.row, num_nodes), self.col.int()
+        self._own = None if coefficients == "attention" else self._matrix(self._coefficients(coefficients, dtype))
+
+    def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
+        degree = self._rowptr.diff().to(dtype)
+        if kind == "mean":
+            return 1.0 / degree[self.row]
+        root = degree.rsqrt()
+        return root[self.row] * root[self.col]
+
+    def _matrix(self, values: Tensor) -> Tensor:
+        return torch.sparse_csr_tensor(self._rowptr, self._col32, values, (self.num_nodes, self.num_nodes))
+
+    def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
+        matrix = self._own if coefficients is None else self._matrix(coefficients)
+        assert matrix is not None
+        return ops.product(matrix, z)
+
+    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        return source[self.col].add_(target[self.row])
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        return ops.softmax_rows(logits, self._rowptr, self.row)
+
+
+def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:
+    """Row and column of each arc once, in the order of a CSR matrix."""
+    source, target = edge_index.long()
+    code = target * num_nodes + source
+    if not directed:
+        code = torch.cat([code, source * num_nodes + target])
+    code = code[code % (num_nodes + 1) != 0]
+    if self_loops:
+        code = torch.cat([code, torch.arange(num_nodes, device=code.device) * (num_nodes + 1)])
+    code = torch.unique(code)
+    return code // num_nodes, code % num_nodes
+
+
+class MeasuredLinear(Linear):
+    """h·weight + shift on the kernel that is fastest here, measured once per shape and share of non-zeros."""
+
+    def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
+        super().__init__(weight, shift)
+        self.used: list[str] = []
+        self._nonzeros = int(torch.count_nonzero(weight))
+        self._operands: dict[Any, Tensor] = {}
+
+    def forward(self, blocks: Sequence[Tensor]) -> Tensor:
+        self.used.clear()
+        out, first = None, 0
+        for block in blocks:
+            rows = slice(first, first + block.shape[1])
+            kernel = self._choose(block, rows)
+            part = self._multiply(kernel, block, rows)
+            self.used.append(kernel)
+            out, first = part if out is None else out.add_(part), rows.stop
+        assert out is not None
+        return out if self.shift is None else out.add_(self.shift)
+
+    def choose_input(self, x: Tensor) -> Tensor:
+        """x, or x as a sparse matrix, whichever this layer multiplies faster."""
+        nonzeros = int(torch.count_nonzero(x))
+        if nonzeros > _SPARSE * x.numel():
+            return x
+
+        def trials() -> dict[str, Callable[[], Any]]:
+            sparse = ops.to_csr(x)
+            return {"dense": lambda: self([x]), "sparse": lambda: self([sparse])}
+
+        self([x])  # so that its own choice is made and not timed
+        choice = fastest(("input", *self._shape(x), _bucket(nonzeros)), x.device, trials)
+        return ops.to_csr(x) if choice == "sparse" else x
+
+    def _choose(self, block: Tensor, rows: slice) -> str:
+        if block.layout == torch.sparse_csr:
+            return "sparse input"
+        names = ["dense", "narrow"]
+        if self._nonzeros < _SPARSE * self.weight.numel():
+            names.append("sparse weight")
+        return fastest(
+            ("product", *self._shape(block)),
+            block.device,
+            lambda: {name: partial(self._multiply, name, block, rows) for name in names},
+        )
+
+    def _multiply(self, kernel: str, block: Tensor, rows: slice) -> Tensor:
+        """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns."""
+        operand = self._operand(kernel, rows)
+        if kernel == "dense":
+            return block @ operand
+        if kernel == "sparse input":
+            return ops.product(block, operand)
+        product = operand @ block.t() if kernel == "narrow" else ops.product(operand, block.t())
+        return product.t().contiguous()
+
+    def _operand(self, kernel: str, rows: slice) -> Tensor:
+        """The weight's rows in the form that a kernel wants, made once for a device and type."""
+        if kernel in ("dense", "sparse input"):
+            return self.weight[rows]
+        key = (kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype)
+        if key not in self._operands:
+            transposed = self.weight[rows].t().contiguous()
+            self._operands[key] = transposed if kernel == "narrow" else ops.to_csr(transposed)
+        return self._operands[key]
+
+    def _shape(self, block: Tensor) -> tuple[Any, ...]:
+        """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two."""
+        return _bucket(block.shape[0]), block.shape[1], self.weight.shape[1], _bucket(self._nonzeros), block.dtype
+
+
+_FASTEST: dict[tuple[Any, ...], str] = {}
+
+
+def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], Mapping[str, Callable[[], Any]]]) -> str:
+    """The name of the fastest trial; timed when this process first meets the shape, then remembered."""
+    key = (*shape, device, torch.get_num_threads())
+    if key not in _FASTEST:
+        times = {name: _seconds(trial, device) for name, trial in trials().items()}
+        _FASTEST[key] = min(times, key=times.__getitem__)
+    return _FASTEST[key]
+
+
+def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    """The shortest of a few runs after a first one: noise only ever adds."""
+    trial()
+    times = []
+    for _ in range(_TRIALS):
+        synchronise(device)
+        began = time.perf_counter()
+        trial()
+        synchronise(device)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _bucket(count: int) -> int:
+    return count.bit_length()

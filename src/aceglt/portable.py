@@ -1,0 +1,189 @@
+"""A graph neural network for inference, in plain torch.
+
+This file needs nothing but torch: `aceglt export` puts it as it is beside the weights of a ticket. Every operation in
+it is one that `torch.export` and ONNX know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SLOPE = 0.2  # of the leaky ReLU on attention logits
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda h: h,
+    "relu": torch.relu_,
+    "elu": lambda h: F.elu(h, inplace=True),
+}
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """A layer: z = h·weight + shift; each node sums z over its arcs, adds own·z and the bias; then the activation.
+
+    The columns of `weight` are the units of all heads side by side. With attention, the columns of `attention` give the
+    logits of each head's sources, then of its targets.
+    """
+
+    weight: Tensor  # [in, units]
+    widths: tuple[int, ...]  # units of each head
+    activation: str = "none"
+    shift: Tensor | None = None  # [units]
+    own: Tensor | None = None  # []
+    bias: Tensor | None = None  # [units]
+    attention: Tensor | None = None  # [in, 2·heads]
+    attention_shift: Tensor | None = None  # [2·heads]
+
+
+class MessageGraph(Protocol):
+    """What a layer needs to know of the graph."""
+
+    def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
+        """[N, units]: at each target, coefficient · z[source] over arcs; by default with the graph's own."""
+
+    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        """[A, K]: source value + target value of each arc, from node values [N, K]."""
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
+
+
+class ArcGraph:
+    """Arcs as PyG lists them: an undirected edge in both directions; self-loops are added where layers want them."""
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, coefficients: str, dtype: torch.dtype) -> None:
+        self.source, self.target, self.num_nodes = edge_index[0], edge_index[1], num_nodes
+        if coefficients != "mean":
+            nodes = torch.arange(num_nodes, device=edge_index.device)
+            self.source, self.target = torch.cat([self.source, nodes]), torch.cat([self.target, nodes])
+        self.own = None if coefficients == "attention" else self._coefficients(coefficients, dtype)
+
+    def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
+        ones = torch.ones_like(self.target, dtype=dtype)
+        degree = ones.new_zeros(self.num_nodes).index_add(0, self.target, ones)
+        if kind == "mean":
+            return 1.0 / degree[self.target]
+        root = degree.rsqrt()
+        return root[self.target] * root[self.source]
+
+    def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
+        values = self.own if coefficients is None else coefficients
+        assert values is not None
+        messages = z[self.source] * values.unsqueeze(1)
+        return z.new_zeros(self.num_nodes, z.shape[1]).index_add(0, self.target, messages)
+
+    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        return source[self.source] + target[self.target]
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        rows = logits.new_zeros(self.num_nodes, logits.shape[1])
+        index = self.target.unsqueeze(1).expand_as(logits)
+        highest = rows.scatter_reduce(0, index, logits, "amax", include_self=False)
+        exps = (logits - highest[self.target]).exp()
+        return exps / rows.index_add(0, self.target, exps)[self.target]
+
+
+class Linear(nn.Module):
+    """h·weight + shift, with h in blocks side by side."""
+
+    def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
+        super().__init__()
+        self.weight = fixed(weight)
+        self.shift = None if shift is None else fixed(shift)
+
+    def forward(self, blocks: Sequence[Tensor]) -> Tensor:
+        parts = self.weight.split([block.shape[1] for block in blocks])
+        out: Tensor = blocks[0] @ parts[0]
+        for block, part in zip(blocks[1:], parts[1:], strict=True):
+            out = out + block @ part
+        return out if self.shift is None else out + self.shift
+
+
+class Layer(nn.Module):
+    """A layer head by head: each takes blocks [N, in] to its own block [N, units]."""
+
+    def __init__(self, spec: LayerSpec, linear: type[Linear] = Linear) -> None:
+        super().__init__()
+        self.activation = spec.activation
+        shifts = _split(spec.shift, spec.widths)
+        weights = spec.weight.split(spec.widths, dim=1)
+        self.heads = nn.ModuleList(linear(w, s) for w, s in zip(weights, shifts, strict=True))
+        self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
+        self.own = None if spec.own is None else fixed(spec.own)
+        self.bias = None if spec.bias is None else fixed(spec.bias)
+        self.widths = spec.widths
+
+    def forward(self, blocks: Sequence[Tensor], graph: MessageGraph) -> list[Tensor]:
+        coefficients = self._attend(blocks, graph)
+        biases = _split(self.bias, self.widths)
+        return [
+            self._finish(graph, head(blocks), values, bias)
+            for head, values, bias in zip(self.heads, coefficients, biases, strict=True)
+        ]
+
+    def _attend(self, blocks: Sequence[Tensor], graph: MessageGraph) -> Sequence[Tensor | None]:
+        """Coefficients [A] of each head; None stands for the graph's own."""
+        if self.attention is None:
+            return [None] * len(self.widths)
+        source, target = self.attention(blocks).chunk(2, dim=1)
+        coefficients = graph.softmax(F.leaky_relu(graph.pairs(source, target), SLOPE))
+        return coefficients.t().contiguous().unbind(0)
+
+    def _finish(self, graph: MessageGraph, z: Tensor, coefficients: Tensor | None, bias: Tensor | None) -> Tensor:
+        out = graph.sum(z, coefficients)
+        if self.own is not None:
+            out = torch.addcmul(out, z, self.own)
+        if bias is not None:
+            out = out + bias
+        return ACTIVATIONS[self.activation](out)
+
+
+class TicketModel(nn.Module):
+    """Outputs [N, classes] from all features x [N, F] and the alive arcs edge_index [2, A].
+
+    Arcs are those of PyG: both directions of an undirected edge, no self-loops, none twice.
+    """
+
+    features: Tensor
+
+    def __init__(self, features: Tensor, layers: Sequence[LayerSpec], coefficients: str) -> None:
+        super().__init__()
+        self.coefficients = coefficients
+        self.register_buffer("features", features)  # [F'] which features are read
+        self.layers = nn.ModuleList(Layer(spec) for spec in layers)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
+        blocks: Sequence[Tensor] = [x.index_select(1, self.features)]
+        for layer in self.layers:
+            blocks = layer(blocks, graph)
+        return blocks[0]
+
+
+def load(path: str | Path | None = None) -> tuple[TicketModel, Tensor]:
+    """The model and the ticket's arcs from `ticket.pt`, by default the one beside this file; nothing is unpickled."""
+    content = torch.load(path or Path(__file__).with_name("ticket.pt"), weights_only=True)
+    layers = [LayerSpec(**{**spec, "widths": tuple(spec["widths"])}) for spec in content["layers"]]
+    return TicketModel(content["features"], layers, content["coefficients"]).eval(), content["edge_index"]
+
+
+def content(features: Tensor, layers: Sequence[LayerSpec], coefficients: str, edge_index: Tensor) -> Mapping[str, Any]:
+    """What `load` reads, for `torch.save`: plain values and tensors."""
+    specs = [{**vars(spec), "widths": list(spec.widths)} for spec in layers]
+    return {"features": features, "layers": specs, "coefficients": coefficients, "edge_index": edge_index}
+
+
+def fixed(value: Tensor) -> nn.Parameter:
+    """A parameter that moves with its module and is not trained."""
+    return nn.Parameter(value.contiguous(), requires_grad=False)
+
+
+def _split(values: Tensor | None, widths: Sequence[int]) -> Sequence[Tensor | None]:
+    return [None] * len(widths) if values is None else values.split(list(widths))
