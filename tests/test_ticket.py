@@ -46,18 +46,14 @@ def _made(edges: list[bool], weights: list[bool], data: Any, directed: bool = Fa
         trained=Params(-values * masks.weights, torch.tensor([[0.25]])),
         metrics={"val": 0.5, "test": None, "dense_val": 0.25, "dense_test": None},
         sizes={"in_features": 2, "out_features": 2, "macs": 5, "dense_macs": 9},
-        graph={
-            "fingerprint": of.fingerprint,
-            "num_nodes": of.num_nodes,
-            "num_edges": of.num_edges,
-            "directed": directed,
-        },
+        graph=of,
     )
 
 
 def _assert_equal(one: Ticket, other: Ticket) -> None:
-    plain = ("config", "seed", "level", "metrics", "sizes", "graph")
+    plain = ("config", "seed", "level", "metrics", "sizes")
     assert [getattr(one, name) for name in plain] == [getattr(other, name) for name in plain]
+    assert one.graph.fingerprint == other.graph.fingerprint
     for part, names in (("masks", ("weights", "edges")), ("initial", ("prunable", "other")), ("trained", ("prunable", "other"))):  # noqa: E501  # fmt: skip
         for name in names:
             a, b = (getattr(getattr(ticket, part), name) for ticket in (one, other))
@@ -112,6 +108,7 @@ def test_dead_weights_are_stored_nowhere(found: Ticket, tmp_path: Path) -> None:
     with safe_open(tmp_path / "ticket", framework="pt") as file:
         sizes = {name: file.get_tensor(name).numel() for name in file.keys()}  # noqa: SIM118
     assert sizes["initial.prunable"] == sizes["trained.prunable"] == alive
+    assert sizes.pop("edges") == 2 * found.masks.total.edges
     assert sum(sizes.values()) == 2 * alive + (found.masks.total.weights + 7) // 8 + (found.masks.total.edges + 7) // 8
 
 
@@ -252,7 +249,15 @@ def test_parts_that_do_not_fit_together_are_refused(part: str, key: str, value: 
         _forged(lambda payload, _: payload[part].update({key: value}))
 
 
-_NAMES = ("masks.weights", "masks.edges", "initial.prunable", "initial.other", "trained.prunable", "trained.other")
+_NAMES = (
+    "masks.weights",
+    "masks.edges",
+    "initial.prunable",
+    "edges",
+    "initial.other",
+    "trained.prunable",
+    "trained.other",
+)
 
 
 @pytest.mark.parametrize("name", _NAMES)

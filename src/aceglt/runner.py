@@ -247,7 +247,7 @@ class _Runner:
         assert state.masks is not None
         assert state.dense is not None
         one = slice(i, i + 1)
-        outcome, dense, graph = state.records[-1].outcome, state.dense, self.problem.graph
+        outcome, dense = state.records[-1].outcome, state.dense
         masks = state.masks[one]
         start = self.search.start[one]
         return Ticket(
@@ -269,12 +269,7 @@ class _Runner:
                 "macs": self.search.macs(state.records[-1].alive),
                 "dense_macs": self.search.macs(),
             },
-            graph={
-                "fingerprint": graph.fingerprint,
-                "num_nodes": graph.num_nodes,
-                "num_edges": graph.num_edges,
-                "directed": graph.directed,
-            },
+            graph=self.problem.graph.to("cpu"),
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:

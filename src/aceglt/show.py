@@ -94,7 +94,7 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
         f"MACs     {_count(macs)} of {_count(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
         f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
         f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
-        f"graph    {ticket.graph['num_nodes']:,} nodes, fingerprint {ticket.graph['fingerprint']}",
+        f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.graph.fingerprint}",
     ]
     console.print("\n".join(lines), highlight=False, markup=False)
 

@@ -10,14 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt import storage
-from aceglt.backbones.base import Params
+from aceglt import datasets, storage
+from aceglt.backbones import Backbone, Params, build
+from aceglt.compact import CompactModel
 from aceglt.config import Config
-from aceglt.errors import AcegltError, TicketError
+from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
 
+UNSEEN = ("error", "keep", "drop")
+
 _KIND, _VERSION = "ticket", 1
+_MAX_NODES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class Ticket:
     """val, test, dense_val, dense_test of this run; test is None where it was never read."""
     sizes: Mapping[str, int]
     """in_features, out_features, macs, dense_macs."""
-    graph: Mapping[str, Any]
-    """fingerprint, num_nodes, num_edges, directed of the graph it was found on."""
+    graph: Graph
+    """The graph that it was found on: all edges, dead ones too."""
 
     @property
     def model_sparsity(self) -> float:
@@ -46,7 +50,7 @@ class Ticket:
         return self.masks.sparsity[1]
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file: bit-packed masks and the alive weights."""
+        """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
         alive = self.masks.weights[0]
         payload = {
             "config": self.config.to_dict(),
@@ -54,12 +58,13 @@ class Ticket:
             "level": self.level,
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
-            "graph": dict(self.graph),
+            "graph": _facts(self.graph),
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
         tensors = {
             "masks.weights": storage.pack(self.masks.weights),
             "masks.edges": storage.pack(self.masks.edges),
+            "edges": self.graph.edges.int(),
             "initial.prunable": self.initial.prunable[0][alive],
             "initial.other": self.initial.other[0],
             "trained.prunable": self.trained.prunable[0][alive],
@@ -81,39 +86,84 @@ class Ticket:
         except (TypeError, ValueError, ArithmeticError, RuntimeError, IndexError, AcegltError) as problem:
             raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
 
-    def apply(self, data: Any) -> Any:
+    def apply(self, data: Any, unseen: str = "error") -> Any:
         """A copy of a PyG `Data` without the dead edges, in either direction; all else is kept.
 
         What the data says about edges (`edge_attr` …) is filtered with them; self-loops, which are never pruned, stay.
-        Raises TicketError if the data's graph is not the one that the ticket was found on.
+
+        Args:
+            data: a PyG `Data`, or what `aceglt.datasets.load` returns.
+            unseen: what to do where the graph is not the one that the ticket was found on. "error": raise TicketError.
+                "keep" or "drop": edges that the search never saw stay or go; nodes are known by their number, so new
+                ones come after those of the search. No node is ever removed.
         """
-        edge_index = data.edge_index.cpu()
-        graph = Graph.from_edge_index(edge_index, int(data.num_nodes), bool(self.graph["directed"]))
-        self.check(graph)
-        kept = graph.expand(self.masks.edges[0], edge_index).to(data.edge_index.device)
-        return data.edge_subgraph(kept)
+        if unseen not in UNSEEN:
+            raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
+        edge_index, num_nodes = data.edge_index.cpu(), int(data.num_nodes)
+        if unseen == "error":
+            self.check(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))
+        elif num_nodes < self.graph.num_nodes:
+            raise TicketError(
+                f"the ticket's graph has {self.graph.num_nodes} nodes, this one {num_nodes}; nodes are known by their "
+                "number, so apply the ticket before taking a part of the graph"
+            )
+        kept = self.graph.expand(self.masks.edges[0], edge_index, unseen == "keep")
+        return data.edge_subgraph(kept.to(data.edge_index.device))
+
+    def model(self) -> CompactModel:
+        """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
+        backbone = self.backbone()
+        weights = {name: part[0] for name, part in backbone.weights(self.trained).items()}
+        return CompactModel(backbone.layers(weights), backbone.coefficients, self.graph.directed).eval()
+
+    def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
+        """Probability of each class at each node, [N, classes]; see `apply` for `unseen`."""
+        pruned = self.apply(data, unseen)
+        outputs = self.model().to(device)(pruned.x.to(device), pruned.edge_index.to(device))
+        return outputs.softmax(dim=-1).cpu()
+
+    def backbone(self) -> Backbone:
+        """The backbone that the weights belong to. Raises TicketError if they do not fit it."""
+        c, sizes = self.config, self.sizes
+        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden)
+        wanted = (backbone.prunable.size, backbone.other.size)
+        found = (self.masks.total.weights, self.trained.other.shape[1])
+        if wanted != found:
+            raise TicketError(
+                f"the ticket has {found[0]} prunable and {found[1]} other weights, but a {c.backbone} of its sizes has "
+                f"{wanted[0]} and {wanted[1]}"
+            )
+        return backbone
+
+    def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> datasets.GraphData:
+        """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place."""
+        if dataset is None and self.config.dataset == "data":
+            raise ConfigError(
+                "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
+                ".npz file"
+            )
+        return datasets.load(dataset or self.config.dataset, data_root)
 
     def check(self, graph: Graph) -> None:
         """Raise TicketError unless this is the graph that the ticket was found on."""
-        if graph.fingerprint != self.graph["fingerprint"]:
+        ours = self.graph
+        if graph.fingerprint != ours.fingerprint:
             raise TicketError(
-                f"the ticket was found on a graph with {self.graph['num_nodes']} nodes and {self.graph['num_edges']} "
+                f"the ticket was found on a graph with {ours.num_nodes} nodes and {ours.num_edges} "
                 f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
-                + ("" if graph.num_edges != self.graph["num_edges"] else ", and other ones")
+                + ("" if graph.num_edges != ours.num_edges else ", and other ones")
             )
 
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
     counts = payload["counts"]
-    graph, sizes = payload["graph"], payload["sizes"]
+    sizes = payload["sizes"]
     masks = Masks(
         storage.unpack(tensors["masks.weights"], int(counts["weights"])),
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
     )
     if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
         raise ValueError("the masks are not those of one run")
-    if graph["num_edges"] != masks.total.edges:
-        raise ValueError(f"masks of {masks.total.edges} edges for a graph of {graph['num_edges']}")
     return Ticket(
         config=Config.from_dict(payload["config"]),
         seed=int(payload["seed"]),
@@ -123,13 +173,32 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         trained=_spread(masks, tensors, "trained"),
         metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
         sizes={name: _positive(name, sizes[name]) for name in ("in_features", "out_features", "macs", "dense_macs")},
-        graph={
-            "fingerprint": str(graph["fingerprint"]),
-            "num_nodes": _positive("num_nodes", graph["num_nodes"]),
-            "num_edges": _positive("num_edges", graph["num_edges"]),
-            "directed": bool(graph["directed"]),
-        },
+        graph=_graph(payload["graph"], tensors["edges"], masks.total.edges),
     )
+
+
+def _facts(graph: Graph) -> dict[str, Any]:
+    return {
+        "fingerprint": graph.fingerprint,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "directed": graph.directed,
+    }
+
+
+def _graph(facts: Mapping[str, Any], edges: Tensor, masked: int) -> Graph:
+    num_nodes = _positive("num_nodes", facts["num_nodes"])
+    if num_nodes > _MAX_NODES:
+        raise ValueError(f"num_nodes must be at most {_MAX_NODES}, found {num_nodes}")
+    if edges.dtype != torch.int32 or edges.shape != (2, masked) or masked == 0:
+        raise ValueError(f"masks of {masked} edges for edges {edges.dtype} of shape {list(edges.shape)}")
+    graph = Graph(num_nodes, edges.long(), bool(facts["directed"]))
+    code = graph.edges[0] * num_nodes + graph.edges[1]
+    if not (0 <= int(edges.min()) and int(edges.max()) < num_nodes and bool((code.diff() > 0).all())):
+        raise ValueError("the edges are not sorted pairs of nodes")
+    if {**facts} != _facts(graph):
+        raise ValueError("the edges are not those of the graph's fingerprint")
+    return graph
 
 
 def _reading(value: Any) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,3 +21,11 @@ class GraphData:
     train_mask: torch.Tensor  # [N] bool
     val_mask: torch.Tensor  # [N] bool
     test_mask: torch.Tensor  # [N] bool
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    def edge_subgraph(self, subset: torch.Tensor) -> GraphData:
+        """The same nodes with a subset [A] bool of the arcs."""
+        return replace(self, edge_index=self.edge_index[:, subset])
