@@ -14,7 +14,7 @@ import aceglt
 from aceglt import Ticket, evaluate
 from aceglt.backbones import Params
 from aceglt.errors import ConfigError, DataError, TicketError
-from aceglt.evaluation import Evaluation
+from aceglt.evaluation import Comparison, Evaluation
 from aceglt.stats import Readings
 
 
@@ -25,7 +25,7 @@ def ticket() -> Ticket:
 
 def test_ticket_and_dense_are_each_trained_as_often_as_asked(ticket: Ticket) -> None:
     result = evaluate(ticket, graph(), seeds=3, device="cpu")
-    for readings in (result.ticket, result.dense):
+    for readings in (result.ticket, result.dense, result.fresh.ticket, result.fresh.dense):
         assert readings.test is not None
         assert len(readings.val) == len(readings.test) == 3
         assert all(0 <= value <= 1 for value in readings.val + readings.test)
@@ -82,8 +82,10 @@ def test_initial_weights_that_the_seed_does_not_give_are_refused(ticket: Ticket)
 
 
 def test_a_graph_that_cannot_be_found_by_name_is_refused(ticket: Ticket) -> None:
-    with pytest.raises(DataError, match="unknown dataset 'data'"):
+    with pytest.raises(ConfigError, match="given in Python; say where it is"):
         evaluate(ticket, device="cpu")
+    with pytest.raises(DataError, match="unknown dataset 'elsewhere'"):
+        evaluate(ticket, dataset="elsewhere", device="cpu")
 
 
 def test_fewer_than_one_seed_are_refused(ticket: Ticket) -> None:
@@ -91,7 +93,7 @@ def test_fewer_than_one_seed_are_refused(ticket: Ticket) -> None:
         evaluate(ticket, graph(), seeds=0)
 
 
-def test_the_test_set_is_read_once_for_each_of_the_two(ticket: Ticket) -> None:
+def test_the_test_set_is_read_once_for_each_training(ticket: Ticket) -> None:
     told: list[tuple[str, int]] = []
 
     class Notes:
@@ -105,13 +107,36 @@ def test_the_test_set_is_read_once_for_each_of_the_two(ticket: Ticket) -> None:
             told.append(("test", level))
 
     evaluate(ticket, graph(), seeds=2, device="cpu", observer=Notes())
-    assert told == [("dense", 0), ("test", 0), ("ticket", 1), ("test", 1)]
+    names = ("dense", "ticket", "dense, fresh weights", "ticket, fresh weights")
+    assert told == [entry for step, name in enumerate(names) for entry in ((name, step), ("test", step))]
+
+
+def test_fresh_weights_are_those_of_other_seeds_with_the_same_dropout(ticket: Ticket) -> None:
+    problem = aceglt.Problem.from_data(graph())
+    from aceglt.evaluation import _Trainings
+    from aceglt.runner import build_backbone
+
+    backbone = build_backbone(ticket.config, problem)
+    start = backbone.init([seed for seed in range(3) if seed != ticket.seed])
+    again = _Trainings(ticket, problem, backbone, 2, None).masked(start, 0, "")
+    assert evaluate(ticket, graph(), seeds=2, device="cpu").fresh.ticket == again
+
+
+def test_own_weights_help_when_they_beat_fresh_ones_on_every_seed() -> None:
+    low, high = ([base + 0.01 * i for i in range(5)] for base in (0.5, 0.7))
+    low[0] -= 0.02
+    own, fresh = Readings(high, high), Readings(low, low)
+    helped = Evaluation(own, own, Comparison(fresh, fresh)).p_weights
+    harmed = Evaluation(fresh, fresh, Comparison(own, own)).p_weights
+    assert helped is not None
+    assert harmed is not None
+    assert helped < 0.001 < 0.999 < harmed
 
 
 def test_the_verdict_follows_the_readings() -> None:
     dense = Readings([0.5] * 5, [0.5, 0.6, 0.5, 0.6, 0.5])
-    worse = Evaluation(Readings([0.5] * 5, [0.1, 0.1, 0.2, 0.1, 0.1]), dense)
+    worse = Comparison(Readings([0.5] * 5, [0.1, 0.1, 0.2, 0.1, 0.1]), dense)
     assert worse.winning == {"paper": False, "strict": True, "significant": False}
     assert worse.p_worse is not None
     assert worse.p_worse < 0.01
-    assert Evaluation(dense, dense).winning == {"paper": True, "strict": True, "significant": True}
+    assert Comparison(dense, dense).winning == {"paper": True, "strict": True, "significant": True}

@@ -219,14 +219,14 @@ def evaluate(
         str | None, _option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")
     ] = None,
 ) -> None:
-    """Retrain a ticket in isolation from its initial weights, and the dense model likewise, and compare them."""
+    """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
     from aceglt.evaluation import evaluate as run_evaluation
     from aceglt.progress import SearchProgress
     from aceglt.show import print_evaluation
     from aceglt.ticket import Ticket
 
     loaded = Ticket.load(ticket)
-    with SearchProgress(errors, 1, loaded.config.epochs, loaded.config.epochs, seeds) as progress:
+    with SearchProgress(errors, 3, loaded.config.epochs, loaded.config.epochs, seeds) as progress:
         result = run_evaluation(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress
         )

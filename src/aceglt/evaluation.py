@@ -1,4 +1,4 @@
-"""Is a ticket really winning? Retrain it in isolation and compare with dense, over fresh dropout seeds."""
+"""Is a ticket really winning, and is it the structure or the initial weights? Retrain it in isolation and compare."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from aceglt import datasets, rng
+from aceglt import rng
 from aceglt.backbones import Backbone, Params
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
 from aceglt.runner import build_backbone, pick_device
-from aceglt.stats import Readings, p_worse, winning
+from aceglt.stats import Readings, p_worse, paired_t_test, winning
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Readings of the ticket and of the dense model, each trained from the same initial weights, over dropout seeds."""
+class Comparison:
+    """Readings of the ticket and of the dense model, trained alike."""
 
     ticket: Readings
     dense: Readings
@@ -40,6 +40,22 @@ class Evaluation:
         return p_worse(self.ticket.test, self.dense.test)
 
 
+@dataclass(frozen=True)
+class Evaluation(Comparison):
+    """Ticket and dense from the ticket's initial weights over dropout seeds, and both again from fresh weights."""
+
+    fresh: Comparison
+    """Each repetition from initial weights of its own, with the same dropout: what the structure alone is worth."""
+
+    @property
+    def p_weights(self) -> float | None:
+        """Paired t-test: the probability of a test result this much higher than from fresh initial weights, if the
+        ticket's own were no better than any others."""
+        assert self.ticket.test is not None
+        assert self.fresh.ticket.test is not None
+        return paired_t_test(self.ticket.test, self.fresh.ticket.test, "greater")
+
+
 def evaluate(
     ticket: Ticket | str | Path,
     data: Any = None,
@@ -50,27 +66,36 @@ def evaluate(
     dataset: str | None = None,
     observer: SearchObserver | None = None,
 ) -> Evaluation:
-    """Retrain a ticket and the dense model `seeds` times from the ticket's initial weights, on labels alone.
+    """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
+    fresh ones.
 
-    Only dropout differs between the repetitions. `data` (a PyG `Data`) or `dataset` name the graph; by default it is
-    the one that the ticket was found on. Raises TicketError if the graph is another one.
+    With the ticket's weights only dropout differs between the repetitions; with fresh ones, each repetition has its
+    own. `data` (a PyG `Data`) or `dataset` name the graph; by default it is the one that the ticket was found on.
+    Raises TicketError if the graph is another one.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
-    config = ticket.config
-    source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
-    problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
-        pick_device(device)
-    )
+    source = data if data is not None else ticket.load_data(dataset, data_root)
+    problem = Problem.from_data(source, task=ticket.config.task, directed=ticket.graph.directed).to(pick_device(device))
     ticket.check(problem.graph)
-    backbone = build_backbone(config, problem)
-    start = _initial_weights(ticket, backbone, problem)
-    full = Masks.full(1, ticket.masks.total, problem.device)
-    dense = _train(problem, backbone, ticket, start, full, seeds, 0, observer)
-    ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
-    return Evaluation(ours, dense)
+    trainings = _Trainings(ticket, problem, build_backbone(ticket.config, problem), seeds, observer)
+    own = _initial_weights(ticket, trainings.backbone, problem)
+    own = Params(own.prunable.expand(seeds, -1), own.other.expand(seeds, -1))
+    fresh = trainings.backbone.init(_other_seeds(ticket.seed, seeds), problem.device)
+    return Evaluation(
+        dense=trainings.dense(own, 0, "dense"),
+        ticket=trainings.masked(own, 1, "ticket"),
+        fresh=Comparison(
+            dense=trainings.dense(fresh, 2, "dense, fresh weights"),
+            ticket=trainings.masked(fresh, 3, "ticket, fresh weights"),
+        ),
+    )
+
+
+def _other_seeds(seed: int, count: int) -> list[int]:
+    return [other for other in range(count + 1) if other != seed][:count]
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:
@@ -88,26 +113,33 @@ def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Pa
     return Params(torch.where(alive, given, start.prunable), start.other)
 
 
-def _train(
-    problem: Problem,
-    backbone: Backbone,
-    ticket: Ticket,
-    start: Params,
-    masks: Masks,
-    seeds: int,
-    level: int,
-    observer: SearchObserver | None,
-) -> Readings:
-    config = ticket.config
-    if observer is not None:
-        observer.on_phase(level, "ticket" if level else "dense")
-    masks = Masks(masks.weights.expand(seeds, -1), masks.edges.expand(seeds, -1))
-    keys = rng.keys(range(seeds), ticket.seed, "evaluate", device=problem.device)
-    start = Params(start.prunable.expand(seeds, -1), start.other.expand(seeds, -1))
-    training = Training(config.lr, config.weight_decay)
-    result = fit(problem, backbone, start, masks, config.epochs, training, keys, observer=observer)
-    assert result.params is not None
-    if observer is not None:
-        observer.on_test(level)
-    test = problem.measure(outputs(problem, backbone, result.params, masks, "test"), "test")
-    return Readings(result.val.tolist(), test.tolist())
+@dataclass(frozen=True)
+class _Trainings:
+    """What the trainings of an evaluation share."""
+
+    ticket: Ticket
+    problem: Problem
+    backbone: Backbone
+    seeds: int
+    observer: SearchObserver | None
+
+    def dense(self, start: Params, step: int, name: str) -> Readings:
+        return self._train(start, Masks.full(1, self.ticket.masks.total, self.problem.device), step, name)
+
+    def masked(self, start: Params, step: int, name: str) -> Readings:
+        return self._train(start, self.ticket.masks.to(self.problem.device), step, name)
+
+    def _train(self, start: Params, masks: Masks, step: int, name: str) -> Readings:
+        """Readings over dropout seeds; `step` and `name` are for the observer."""
+        problem, backbone, config = self.problem, self.backbone, self.ticket.config
+        if self.observer is not None:
+            self.observer.on_phase(step, name)
+        masks = Masks(masks.weights.expand(self.seeds, -1), masks.edges.expand(self.seeds, -1))
+        keys = rng.keys(range(self.seeds), self.ticket.seed, "evaluate", device=problem.device)
+        training = Training(config.lr, config.weight_decay)
+        result = fit(problem, backbone, start, masks, config.epochs, training, keys, observer=self.observer)
+        assert result.params is not None
+        if self.observer is not None:
+            self.observer.on_test(step)
+        test = problem.measure(outputs(problem, backbone, result.params, masks, "test"), "test")
+        return Readings(result.val.tolist(), test.tolist())

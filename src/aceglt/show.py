@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from aceglt.stats import CRITERIA, best_level, mean_std
+from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std
 
 if TYPE_CHECKING:
     from aceglt.evaluation import Evaluation
@@ -102,19 +102,36 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
     table = Table(box=None, pad_edge=False)
-    for name in ("", "val", "test"):
-        table.add_column(name, justify="right")
-    table.add_row("dense", _spread(result.dense.val), _spread(result.dense.test))
-    table.add_row("ticket", _spread(result.ticket.val), _spread(result.ticket.test))
+    for name in ("initial weights", "", "val", "test"):
+        table.add_column(name, justify="left" if name == "initial weights" else "right")
+    for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
+        table.add_row(name, "dense", _spread(pair.dense.val), _spread(pair.dense.test))
+        table.add_row("", "ticket", _spread(pair.ticket.val), _spread(pair.ticket.test))
     console.print(
         f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
         f"model sparsity {_percent(ticket.model_sparsity)}, graph sparsity {_percent(ticket.graph_sparsity)}",
         highlight=False,
     )  # fmt: skip
     console.print(table)
-    verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in result.winning.items())
-    p = result.p_worse
-    console.print(f"Winning? {verdict}" + ("" if p is None else f" (p that it is worse: {p:.3f})"), highlight=False)
+    for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
+        verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in pair.winning.items())
+        console.print(f"{name}? {verdict}{_p_value('worse', pair.p_worse)}", highlight=False)
+    console.print(
+        "Do the ticket's own initial weights help? "
+        + _WORDS[_is_significant(result)]
+        + _p_value("no better than fresh", result.p_weights),
+        highlight=False,
+    )
+
+
+def _is_significant(result: Evaluation) -> bool | None:
+    if result.p_weights is None or len(result.ticket.val) < MIN_SEEDS:
+        return None
+    return result.p_weights < SIGNIFICANCE
+
+
+def _p_value(what: str, p: float | None) -> str:
+    return "" if p is None else f" (p that it is {what}: {p:.3f})"
 
 
 def print_datasets(console: Console, data_root: Path | None) -> None:

@@ -119,7 +119,7 @@ class Ticket:
     def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
         """Probability of each class at each node, [N, classes]; see `apply` for `unseen`."""
         pruned = self.apply(data, unseen)
-        outputs = self.model().to(device)(pruned.x.to(device), pruned.edge_index.to(device))
+        outputs: Tensor = self.model().to(device)(pruned.x.to(device), pruned.edge_index.to(device))
         return outputs.softmax(dim=-1).cpu()
 
     def backbone(self) -> Backbone:
