@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from search_samples import bits_flipped, files
 
-from aceglt import files, storage
+from aceglt import storage
 from aceglt.errors import RunError, TicketError
+from aceglt.files import write_json
 
 TENSORS = {"a": torch.tensor([1.5, -2.0]), "b": torch.tensor([[1, 2, 255]], dtype=torch.uint8)}
 PAYLOAD = {"name": "é", "values": [1, 2.5, None]}
@@ -87,7 +88,7 @@ def test_permissions_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> 
 
 def test_json_with_a_value_that_is_not_a_number_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        files.write_json(tmp_path / "file", {"a": float("nan")})
+        write_json(tmp_path / "file", {"a": float("nan")})
     assert files(tmp_path) == set()
 
 

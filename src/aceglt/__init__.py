@@ -9,32 +9,40 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AcegltError",
+    "ApplyTicket",
+    "Benchmark",
     "Config",
     "Evaluation",
     "Problem",
     "SearchResult",
     "Ticket",
     "__version__",
+    "benchmark",
     "evaluate",
     "resolve",
     "search",
 ]
 
 if TYPE_CHECKING:
+    from aceglt.bench import Benchmark, benchmark
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
     from aceglt.evaluation import Evaluation, evaluate
     from aceglt.problem import Problem
     from aceglt.runner import SearchResult, search
     from aceglt.ticket import Ticket
+    from aceglt.transforms import ApplyTicket
 
 _HOMES = {
     "AcegltError": "errors",
+    "ApplyTicket": "transforms",
+    "Benchmark": "bench",
     "Config": "config",
     "Evaluation": "evaluation",
     "Problem": "problem",
     "SearchResult": "runner",
     "Ticket": "ticket",
+    "benchmark": "bench",
     "evaluate": "evaluation",
     "resolve": "config",
     "search": "runner",

@@ -12,6 +12,7 @@ from rich.table import Table
 from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std
 
 if TYPE_CHECKING:
+    from aceglt.bench import Benchmark, Latency
     from aceglt.evaluation import Evaluation
     from aceglt.ticket import Ticket
 
@@ -132,6 +133,34 @@ def _is_significant(result: Evaluation) -> bool | None:
 
 def _p_value(what: str, p: float | None) -> str:
     return "" if p is None else f" (p that it is {what}: {p:.3f})"
+
+
+def print_benchmark(console: Console, result: Benchmark) -> None:
+    """The variants side by side, and how much faster the ticket is."""
+    table = Table(box=None, pad_edge=False)
+    columns = ("", "MACs", "weights", "edges", "file", "memory", "full graph", "from plain tensors", "one node")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row in result.rows:
+        table.add_row(
+            row.variant, _count(row.macs), f"{row.parameters:,}", f"{row.edges:,}", _bytes(row.file_bytes),
+            _bytes(row.memory_bytes), *(_latency(latency) for latency in (row.full, row.first, row.node)),
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s). The ticket is "
+        f"{result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as dense "
+        f"(MACs: {result['dense'].macs / result['ticket'].macs:.1f}×).",
+        highlight=False,
+    )
+
+
+def _latency(latency: Latency) -> str:
+    return f"{latency.median:.2f} ({latency.p95:.2f})"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def print_datasets(console: Console, data_root: Path | None) -> None:

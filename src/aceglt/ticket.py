@@ -113,14 +113,26 @@ class Ticket:
     def model(self) -> CompactModel:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
         backbone = self.backbone()
-        weights = {name: part[0] for name, part in backbone.weights(self.trained).items()}
-        return CompactModel(backbone.layers(weights), backbone.coefficients, self.graph.directed).eval()
+        return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
 
     def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
         """Probability of each class at each node, [N, classes]; see `apply` for `unseen`."""
         pruned = self.apply(data, unseen)
         outputs: Tensor = self.model().to(device)(pruned.x.to(device), pruned.edge_index.to(device))
         return outputs.softmax(dim=-1).cpu()
+
+    def export(self, out: str | Path, format: str = "pyg") -> Path:
+        """Write the compact model and the alive edges into a new folder, for use without aceglt.
+
+        See `aceglt.export.export` for the formats.
+        """
+        from aceglt.export import export  # here: it builds on this module
+
+        return export(self, out, format)
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """The trained weights by name, dead ones 0."""
+        return {name: part[0] for name, part in self.backbone().weights(self.trained).items()}
 
     def backbone(self) -> Backbone:
         """The backbone that the weights belong to. Raises TicketError if they do not fit it."""

@@ -1,0 +1,106 @@
+"""Inference of tickets with random masks: python -m benchmarks.inference [--json FILE] [--repeats N] [--device cpu].
+
+Masks are random, since speed depends on how much is pruned and hardly on what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch_geometric.data import Data
+
+from aceglt import Benchmark, Ticket, benchmark, datasets, rng
+from aceglt.backbones import Params, build
+from aceglt.config import Config
+from aceglt.graph import Graph
+from aceglt.macs import inference_macs
+from aceglt.masks import Masks, lowest, share
+from aceglt.show import print_benchmark
+
+
+def random_ticket(
+    data: Any, model_sparsity: float, graph_sparsity: float, backbone: str = "gcn", hidden: int = 512, seed: int = 0
+) -> Ticket:
+    """A ticket with random masks of exactly these sparsities; its "trained" weights are the initial ones."""
+    graph = Graph.from_edge_index(data.edge_index, data.num_nodes)
+    sizes = {"in_features": data.x.shape[1], "out_features": int(data.y.max()) + 1}
+    network = build(backbone, sizes["in_features"], sizes["out_features"], hidden)
+    start = network.init([seed])
+    masks = Masks(
+        _random_mask(start.prunable.shape[1], model_sparsity, seed), _random_mask(graph.num_edges, graph_sparsity, seed)
+    )
+    initial, trained = (Params(start.prunable * masks.weights, start.other.clone()) for _ in range(2))
+    macs = {
+        "macs": inference_macs(network, graph, masks.alive),
+        "dense_macs": inference_macs(network, graph, masks.total),
+    }
+    readings = dict.fromkeys(("val", "test", "dense_val", "dense_test"))
+    config = Config(backbone=backbone, hidden=hidden, method="random", seeds=(seed,))
+    return Ticket(config, seed, 1, masks, initial, trained, readings, {**sizes, **macs}, graph)
+
+
+def _random_mask(count: int, sparsity: float, seed: int) -> torch.Tensor:
+    key = rng.keys([seed], "random ticket", count)
+    values = rng.uniform(key, count)
+    return ~lowest(values, torch.ones_like(values, dtype=torch.bool), share(sparsity, count), key)
+
+
+def synthetic(nodes: int = 50_000, edges: int = 1_000_000, features: int = 128, classes: int = 10) -> Data:
+    """A random graph of this many undirected edges (a few less, where two are alike) with dense features."""
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.randint(nodes, (2, edges), generator=generator)
+    x = torch.randn(nodes, features, generator=generator)
+    y = torch.arange(nodes) % classes
+    return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), y=y)
+
+
+def cases() -> dict[str, tuple[Any, Ticket]]:
+    citeseer, large = datasets.load("citeseer"), synthetic()
+    return {
+        "CiteSeer, GCN-512, 95 % model sparsity": (citeseer, random_ticket(citeseer, 0.95, 0.05)),
+        "CiteSeer, GCN-512, 20 % model sparsity": (citeseer, random_ticket(citeseer, 0.2, 0.05)),
+        "CiteSeer, GIN-512, 95 % model sparsity": (citeseer, random_ticket(citeseer, 0.95, 0.05, "gin")),
+        "CiteSeer, GAT 8×64, 95 % model sparsity": (citeseer, random_ticket(citeseer, 0.95, 0.05, "gat", 64)),
+        "10^6 edges, 128 features, GCN-128, 40 % graph sparsity": (large, random_ticket(large, 0.0, 0.4, hidden=128)),
+    }
+
+
+def summary(result: Benchmark) -> dict[str, float]:
+    """The ratios that the project promises."""
+    promised = result["dense"].macs / result["ticket"].macs
+    return {
+        "speedup_over_pyg": result.speedup("pyg"),
+        "speedup_over_pyg_from_plain_tensors": result.speedup("pyg", what="first"),
+        "speedup_over_dense": result.speedup("dense"),
+        "speedup_that_macs_promise": promised,
+        "share_of_promise": result.speedup("dense") / promised,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    choices = parser.parse_args()
+    console, record = Console(width=130), {}
+    for name, (data, ticket) in cases().items():
+        if choices.only not in name:
+            continue
+        result = benchmark(ticket, data, device=choices.device, repeats=choices.repeats)
+        console.rule(name)
+        print_benchmark(console, result)
+        record[name] = {"summary": summary(result), **result.to_dict()}
+        console.print(record[name]["summary"])
+    if choices.json:
+        choices.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

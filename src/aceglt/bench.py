@@ -1,0 +1,375 @@
+"""What a ticket saves: the plain PyG model, our dense model and the ticket, on one machine in one run."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from aceglt import rng
+from aceglt.backbones import Backbone, Params
+from aceglt.compact import synchronise
+from aceglt.errors import ConfigError
+from aceglt.files import write_atomic
+from aceglt.graph import Graph
+from aceglt.macs import inference_macs
+from aceglt.ops import Features
+from aceglt.portable import LayerSpec
+from aceglt.runner import pick_device
+from aceglt.ticket import Ticket
+
+HOPS = 2
+VARIANTS = ("pyg", "dense", "ticket")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of one forward pass over repetitions."""
+
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Latency:
+        ordered = sorted(1e3 * s for s in seconds)
+        return cls(statistics.median(ordered), ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant: `pyg` (PyG's layers, dense features), `dense` (ours, nothing pruned) or `ticket`."""
+
+    variant: str
+    macs: int
+    parameters: int
+    edges: int
+    file_bytes: int
+    """Of the weights in a file; of a ticket, the whole file."""
+    memory_bytes: int
+    """The most that tensors took up in a forward pass on the full graph, weights and inputs included."""
+    full: Latency
+    """Of the full graph, features and structure prepared where the variant can."""
+    first: Latency
+    """Of the full graph from the plain x and edge_index."""
+    node: Latency
+    """Of a single node's 2-hop neighbourhood, from its plain x and edge_index."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The variants side by side."""
+
+    rows: Sequence[Row]
+    device: str
+    threads: int
+    repeats: int
+    kernels: Mapping[str, str]
+    """Which kernel each product of the ticket's model ran on."""
+
+    def __getitem__(self, variant: str) -> Row:
+        return next(row for row in self.rows if row.variant == variant)
+
+    def speedup(self, over: str, of: str = "ticket", what: str = "full") -> float:
+        """How many times as fast: the ratio of the medians."""
+        slow: Latency = getattr(self[over], what)
+        fast: Latency = getattr(self[of], what)
+        return slow.median / fast.median
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def benchmark(
+    ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0
+) -> Benchmark:
+    """Measure a ticket against our dense model and the plain PyG model of the same shape.
+
+    The variants take turns, so that a noisy machine treats them alike; weights are the ticket's, and random ones for
+    the dense variants, which are as fast with any. `data` is by default the graph that the ticket was found on; the
+    single nodes are drawn by `seed`. Raises TicketError if the graph is another one.
+    """
+    if repeats < 1:
+        raise ConfigError(f"repeats must be 1 or more, found {repeats}")
+    if not isinstance(ticket, Ticket):
+        ticket = Ticket.load(ticket)
+    data = data if data is not None else ticket.load_data()
+    pruned = ticket.apply(data)
+    target = pick_device(device)
+    variants = _variants(ticket, target)
+    inputs = {
+        name: _Inputs(data.x.to(target), (pruned if name == "ticket" else data).edge_index.to(target))
+        for name in variants
+    }
+    with torch.no_grad():
+        times = _measure(variants, inputs, target, repeats, seed)
+        rows = [
+            _row(ticket, name, variants[name], _peak_bytes(variants[name], inputs[name], target), times[name])
+            for name in VARIANTS
+        ]
+    kernels = variants["ticket"].kernels()
+    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, kernels)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    x: Tensor  # [N, F]
+    edge_index: Tensor  # [2, A]
+
+    def around(self, node: int) -> _Inputs:
+        """The node's neighbourhood as a graph of its own."""
+        from torch_geometric.utils import k_hop_subgraph
+
+        nodes, arcs, _, _ = k_hop_subgraph(node, HOPS, self.edge_index, relabel_nodes=True, num_nodes=len(self.x))
+        return _Inputs(self.x[nodes], arcs)
+
+
+class _Variant(Protocol):
+    parameters: int
+    weight_bytes: int
+
+    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
+        """A function that runs a forward pass on these inputs."""
+
+    def file_bytes(self) -> int:
+        """Size of the weights in a file."""
+
+    def kernels(self) -> Mapping[str, str]:
+        """Which kernel each product ran on, where that was a choice."""
+
+
+class _Pyg:
+    """PyG's layers as a user would stack them."""
+
+    def __init__(self, backbone: Backbone, specs: Sequence[LayerSpec], device: torch.device) -> None:
+        convolution = _CONVOLUTIONS[backbone.coefficients]
+        self._layers = nn.ModuleList(convolution(spec) for spec in specs).to(device, specs[0].weight.dtype).eval()
+        self._activation = torch.relu if specs[0].activation == "relu" else F.elu
+        self.parameters = sum(p.numel() for p in self._layers.parameters())
+        self.weight_bytes = sum(p.nbytes for p in self._layers.parameters())
+
+    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
+        return partial(self._forward, inputs)
+
+    def _forward(self, inputs: _Inputs) -> Tensor:
+        h = inputs.x
+        for layer in self._layers[:-1]:
+            h = self._activation(layer(h, inputs.edge_index))
+        out: Tensor = self._layers[-1](h, inputs.edge_index)
+        return out
+
+    def file_bytes(self) -> int:
+        return len(save(dict(self._layers.state_dict())))
+
+    def kernels(self) -> Mapping[str, str]:
+        return {}
+
+
+def _gcn(spec: LayerSpec) -> nn.Module:
+    from torch_geometric.nn import GCNConv
+
+    return cast(nn.Module, GCNConv(*spec.weight.shape, bias=spec.bias is not None))
+
+
+def _gin(spec: LayerSpec) -> nn.Module:
+    from torch_geometric.nn import GINConv
+
+    return cast(nn.Module, GINConv(nn.Linear(*spec.weight.shape), train_eps=True, aggr="mean"))
+
+
+def _gat(spec: LayerSpec) -> nn.Module:
+    from torch_geometric.nn import GATConv
+
+    return cast(nn.Module, GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)))
+
+
+_CONVOLUTIONS = {"symmetric": _gcn, "mean": _gin, "attention": _gat}
+
+
+class _Dense:
+    """Our model as it is trained, nothing pruned."""
+
+    def __init__(self, backbone: Backbone, params: Params, directed: bool) -> None:
+        self._backbone, self._weights, self._directed = backbone, backbone.weights(params), directed
+        self.parameters = params.prunable.numel() + params.other.numel()
+        self.weight_bytes = params.prunable.nbytes + params.other.nbytes
+
+    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
+        graph = Graph.from_edge_index(inputs.edge_index, len(inputs.x), self._directed)
+        ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=inputs.x.device)
+        batch = graph.batch(ones, self._backbone.self_loops)
+        values, features = ones.to(inputs.x.dtype), Features(inputs.x)
+        return lambda: self._backbone.apply(self._weights, batch, values, features)
+
+    def file_bytes(self) -> int:
+        return len(save({name: part.contiguous() for name, part in self._weights.items()}))
+
+    def kernels(self) -> Mapping[str, str]:
+        return {}
+
+
+class _Ticket:
+    """The compact model."""
+
+    def __init__(self, ticket: Ticket, device: torch.device) -> None:
+        self._ticket, self._model = ticket, ticket.model().to(device)
+        self.parameters = ticket.masks.alive.weights + ticket.trained.other.numel()
+        self.weight_bytes = sum(p.nbytes for p in self._model.parameters())
+
+    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
+        prepared = self._model.prepare(inputs.x, inputs.edge_index)
+        return lambda: self._model.run(prepared)
+
+    def file_bytes(self) -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ticket"
+            self._ticket.save(path)
+            return path.stat().st_size
+
+    def kernels(self) -> Mapping[str, str]:
+        return self._model.kernels
+
+
+def _variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
+    backbone = ticket.backbone()
+    params = backbone.init([ticket.seed], device)
+    specs = backbone.layers({name: part[0] for name, part in backbone.weights(params).items()})
+    return {
+        "pyg": _Pyg(backbone, specs, device),
+        "dense": _Dense(backbone, params, ticket.graph.directed),
+        "ticket": _Ticket(ticket, device),
+    }
+
+
+Times = dict[str, list[float]]  # seconds of "full", "first" and "node"
+
+
+def _measure(
+    variants: Mapping[str, _Variant], inputs: Mapping[str, _Inputs], device: torch.device, repeats: int, seed: int
+) -> dict[str, Times]:
+    """Seconds of each variant; in every repetition each has its turn."""
+    times: dict[str, Times] = {name: {"full": [], "first": [], "node": []} for name in variants}
+    ready = {name: variant.prepare(inputs[name]) for name, variant in variants.items()}
+    draws = rng.uniform(rng.keys([seed], "bench nodes"), repeats + 1)[0]
+    nodes = (draws * len(inputs["pyg"].x)).long().tolist()
+    for i, node in enumerate(nodes):  # the first time is a warm-up
+        for name, variant in variants.items():
+            small = inputs[name].around(node)
+            seconds = {
+                "full": _seconds(ready[name], device),
+                "node": _seconds(partial(_run, variant, small), device),
+                "first": _seconds(partial(_run, variant, inputs[name]), device),
+            }
+            for what, value in seconds.items():
+                times[name][what] += [value] if i else []
+    return times
+
+
+def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
+    return variant.prepare(inputs)()
+
+
+def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    synchronise(device)
+    began = time.perf_counter()
+    trial()
+    synchronise(device)
+    return time.perf_counter() - began
+
+
+def _row(ticket: Ticket, name: str, variant: _Variant, memory: int, times: Times) -> Row:
+    alive = ticket.masks.alive if name == "ticket" else ticket.masks.total
+    return Row(
+        variant=name,
+        macs=inference_macs(ticket.backbone(), ticket.graph, alive),
+        parameters=variant.parameters,
+        edges=alive.edges,
+        file_bytes=variant.file_bytes(),
+        memory_bytes=memory,
+        **{what: Latency.of(seconds) for what, seconds in times.items()},
+    )
+
+
+def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int:
+    """Weights, inputs and the most that a forward pass from plain inputs puts on top of them."""
+    resting = variant.weight_bytes + inputs.x.nbytes + inputs.edge_index.nbytes
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        _run(variant, inputs)
+        return resting + int(torch.cuda.max_memory_allocated(device) - before)
+    with _Allocations() as allocations:
+        _run(variant, inputs)
+    return resting + allocations.peak
+
+
+class _Allocations(TorchDispatchMode):
+    """Follows the storage of every tensor that an operation makes; what kernels use inside is not seen."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = self._now = 0
+        self._alive: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {id(self._storage(t)) for t in tree_leaves((args, kwargs)) if self._storage(t) is not None}
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            storage = self._storage(tensor)
+            if storage is not None and id(storage) not in known | self._alive:
+                self._add(storage)
+        return out
+
+    @staticmethod
+    def _storage(value: Any) -> Any:
+        strided = isinstance(value, Tensor) and value.layout == torch.strided
+        return value.untyped_storage() if strided else None
+
+    def _add(self, storage: Any) -> None:
+        number, size = id(storage), storage.nbytes()
+        self._alive.add(number)
+        self._now += size
+        self.peak = max(self.peak, self._now)
+        weakref.finalize(storage, self._remove, number, size)
+
+    def _remove(self, number: int, size: int) -> None:
+        self._alive.discard(number)
+        self._now -= size
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+
+
+_LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "node": "one node's neighbourhood"}
+
+
+def write_plot(result: Benchmark, path: str | Path) -> None:
+    """The latencies as bars in one HTML page, which needs no network."""
+    import plotly.graph_objects as go
+
+    bars = [
+        go.Bar(
+            name=row.variant,
+            x=list(_LABELS.values()),
+            y=[getattr(row, what).median for what in _LABELS],
+            error_y={"array": [getattr(row, what).p95 - getattr(row, what).median for what in _LABELS]},
+        )
+        for row in result.rows
+    ]
+    layout = {"barmode": "group", "yaxis": {"title": {"text": "ms (median; whisker: 95 %)"}, "type": "log"}}
+    write_atomic(Path(path), go.Figure(bars, layout).to_html(include_plotlyjs=True).encode())
