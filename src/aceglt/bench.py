@@ -306,12 +306,13 @@ def _row(ticket: Ticket, name: str, variant: _Variant, memory: int, times: Times
 
 def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int:
     """Weights, inputs and the most that a forward pass from plain inputs puts on top of them."""
-    resting = variant.weight_bytes + inputs.x.nbytes + inputs.edge_index.nbytes
+    resting: int = variant.weight_bytes + inputs.x.nbytes + inputs.edge_index.nbytes
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before: int = torch.cuda.memory_allocated(device)
         _run(variant, inputs)
-        return resting + int(torch.cuda.max_memory_allocated(device) - before)
+        peak: int = torch.cuda.max_memory_allocated(device)
+        return resting + peak - before
     with _Allocations() as allocations:
         _run(variant, inputs)
     return resting + allocations.peak

@@ -208,16 +208,20 @@ def search(
         console.print(f"no report: {note}", highlight=False, markup=False)
 
 
+Source = Annotated[Optional[str], _option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")]  # noqa: UP045
+DataRoot = Annotated[Optional[Path], _option("Where datasets are looked for first.")]  # noqa: UP045
+TicketFile = Annotated[Path, typer.Argument(help="A ticket file.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+
+
 @app.command()
 @_guarded
 def evaluate(
-    ticket: Annotated[Path, typer.Argument(help="A ticket file.")],
-    seeds: Annotated[int, typer.Option(help="Repetitions, which differ in dropout.")] = 5,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
-    data_root: Annotated[Path | None, _option("Where datasets are looked for first.")] = None,
-    dataset: Annotated[
-        str | None, _option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")
-    ] = None,
+    ticket: TicketFile,
+    seeds: Annotated[int, typer.Option(help="Repetitions; each has its dropout and fresh weights of its own.")] = 5,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    dataset: Source = None,
 ) -> None:
     """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
     from aceglt.evaluation import evaluate as run_evaluation
@@ -231,6 +235,71 @@ def evaluate(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress
         )
     print_evaluation(console, loaded, result)
+
+
+@app.command()
+@_guarded
+def predict(
+    ticket: TicketFile,
+    out: Annotated[Path, typer.Option(help="The CSV file to write: node, predicted class, probability per class.")],
+    unseen: Annotated[
+        str, typer.Option(help="If the graph is not the ticket's: error, or keep or drop the edges it never saw.")
+    ] = "error",
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    dataset: Source = None,
+) -> None:
+    """Predict the class of every node with a ticket's compact model."""
+    from aceglt.predictions import write_csv
+    from aceglt.runner import pick_device
+    from aceglt.ticket import Ticket
+
+    loaded = Ticket.load(ticket)
+    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
+    write_csv(out, probabilities)
+    console.print(f"{len(probabilities):,} predictions: {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+@_guarded
+def bench(
+    ticket: TicketFile,
+    repeats: Annotated[int, typer.Option(help="Measurements of each variant.")] = 30,
+    json_file: Annotated[Path | None, _option("Write the measurements to this file too.", "--json")] = None,
+    plot: Annotated[Path | None, _option("Draw the latencies into this HTML file.")] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    dataset: Source = None,
+) -> None:
+    """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
+    from aceglt.bench import benchmark, write_plot
+    from aceglt.files import write_json
+    from aceglt.show import print_benchmark
+    from aceglt.ticket import Ticket
+
+    loaded = Ticket.load(ticket)
+    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats)
+    print_benchmark(console, result)
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if plot is not None:
+        write_plot(result, plot)
+
+
+@app.command()
+@_guarded
+def export(
+    ticket: TicketFile,
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    format: Annotated[
+        str, typer.Option(help="pyg (a Python file that needs torch alone), torch-export or onnx.")
+    ] = "pyg",
+) -> None:
+    """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
+    from aceglt.ticket import Ticket
+
+    path = Ticket.load(ticket).export(out, format)
+    console.print(f"exported: {path} (see its README.md)", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

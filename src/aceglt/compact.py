@@ -17,6 +17,7 @@ from aceglt.graph import pointers
 from aceglt.portable import ACTIVATIONS, Layer, LayerSpec, Linear
 
 _TRIALS = 3
+_FEW_NODES = 64
 _SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
@@ -228,7 +229,7 @@ class MeasuredLinear(Linear):
             self([x])  # so that its own choice is made and not timed
             return {"dense": lambda: self([x]), "sparse": lambda: self([sparse])}
 
-        choice = fastest(("input", *self._shape(x), _bucket(nonzeros)), x.device, trials)
+        choice = fastest(("input", *self._shape(x), _bucket(x.numel() // max(1, nonzeros))), x.device, trials)
         return ops.to_csr(x) if choice == "sparse" else x
 
     def _choose(self, block: Tensor, rows: slice) -> str:
@@ -264,8 +265,17 @@ class MeasuredLinear(Linear):
         return self._operands[key]
 
     def _shape(self, block: Tensor) -> tuple[Any, ...]:
-        """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two."""
-        return _bucket(block.shape[0]), block.shape[1], self.weight.shape[1], _bucket(self._nonzeros), block.dtype
+        """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
+
+        Small counts of nodes are all alike, so that a server of single nodes need not measure again and again.
+        """
+        return (
+            _bucket(max(_FEW_NODES, block.shape[0])),
+            block.shape[1],
+            self.weight.shape[1],
+            _bucket(self._nonzeros),
+            block.dtype,
+        )
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}
