@@ -313,7 +313,8 @@ def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int
         _run(variant, inputs)
         peak: int = torch.cuda.max_memory_allocated(device)
         return resting + peak - before
-    with _Allocations() as allocations:
+    allocations = _Allocations()
+    with allocations:
         _run(variant, inputs)
     return resting + allocations.peak
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std
 
 if TYPE_CHECKING:
-    from aceglt.bench import Benchmark, Latency
+    from aceglt.bench import Benchmark, Latency, Row
     from aceglt.evaluation import Evaluation
     from aceglt.ticket import Ticket
 
@@ -116,11 +116,9 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     console.print(table)
     for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
         verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in pair.winning.items())
-        console.print(f"{name}? {verdict}{_p_value('worse', pair.p_worse)}", highlight=False)
+        console.print(f"{name}? {verdict}{_p_value(pair.p_worse)}", highlight=False)
     console.print(
-        "Do the ticket's own initial weights help? "
-        + _WORDS[_is_significant(result)]
-        + _p_value("no better than fresh", result.p_weights),
+        "Do the ticket's own initial weights help? " + _WORDS[_is_significant(result)] + _p_value(result.p_weights),
         highlight=False,
     )
 
@@ -131,26 +129,32 @@ def _is_significant(result: Evaluation) -> bool | None:
     return result.p_weights < SIGNIFICANCE
 
 
-def _p_value(what: str, p: float | None) -> str:
-    return "" if p is None else f" (p that it is {what}: {p:.3f})"
+def _p_value(p: float | None) -> str:
+    return "" if p is None else f" (one-sided paired t-test: p = {p:.3f})"
 
 
 def print_benchmark(console: Console, result: Benchmark) -> None:
     """The variants side by side, and how much faster the ticket is."""
-    table = Table(box=None, pad_edge=False)
-    columns = ("", "MACs", "weights", "edges", "file", "memory", "full graph", "from plain tensors", "one node")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for row in result.rows:
-        table.add_row(
-            row.variant, _count(row.macs), f"{row.parameters:,}", f"{row.edges:,}", _bytes(row.file_bytes),
-            _bytes(row.memory_bytes), *(_latency(latency) for latency in (row.full, row.first, row.node)),
-        )  # fmt: skip
+    table = Table("", *(row.variant for row in result.rows), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    quantities: dict[str, Callable[[Row], str]] = {
+        "MACs": lambda row: _count(row.macs),
+        "weights": lambda row: f"{row.parameters:,}",
+        "edges": lambda row: f"{row.edges:,}",
+        "file": lambda row: _bytes(row.file_bytes),
+        "memory": lambda row: _bytes(row.memory_bytes),
+        "full graph, ms": lambda row: _latency(row.full),
+        "from plain tensors, ms": lambda row: _latency(row.first),
+        "one node, ms": lambda row: _latency(row.node),
+    }
+    for name, text in quantities.items():
+        table.add_row(name, *(text(row) for row in result.rows))
     console.print(table)
     console.print(
-        f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s). The ticket is "
-        f"{result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as dense "
-        f"(MACs: {result['dense'].macs / result['ticket'].macs:.1f}×).",
+        f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s).\n"
+        f"The ticket is {result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as "
+        f"dense (MACs: {result['dense'].macs / result['ticket'].macs:.1f}×).",
         highlight=False,
     )
 
