@@ -228,5 +228,7 @@ def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
     prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
     if alive.shape != (masks.alive.weights,) or other.dim() != 1 or not alive.is_floating_point():
         raise ValueError(f"{when} weights do not fit the mask")
+    if not (bool(torch.isfinite(alive).all()) and bool(torch.isfinite(other).all())):
+        raise ValueError(f"the {when} weights are not finite")
     prunable[masks.weights] = alive
     return Params(prunable, other.unsqueeze(0))
