@@ -1,0 +1,26 @@
+"""Fixtures of the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from samples import tiny_problem
+
+from aceglt.problem import Problem
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """A small problem that a GCN can learn."""
+    return tiny_problem()
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Everything the engine makes is float64, so that references can be compared closely."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
