@@ -172,6 +172,8 @@ class _Trainer:
             self.weights.grad = grad.mul_(self.masks.weights)
         else:
             self.weight_scores.grad = _with_l1(grad * self.weights, self.weight_scores, self.scoring.lambda_weights)
+            # Fused Adam reads memory in order, and this gradient is a view of one with a column more.
+            edges = edges.contiguous()
             self.edge_values.grad = _with_l1(edges, self.edge_values, self.scoring.lambda_edges)
             self.weights.grad = grad.mul_(self.weight_scores)
         self.optimiser.step()
