@@ -10,6 +10,8 @@ from samples import tiny_problem
 
 from aceglt.problem import Problem
 
+torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
+
 
 @pytest.fixture
 def problem() -> Problem:
