@@ -10,6 +10,7 @@ import pytest
 
 from aceglt.config import METHODS, PRESETS, STEERING, Config, difference, resolve
 from aceglt.errors import ConfigError
+from aceglt.methods import METHODS as CLASSES
 
 TABLE_S2 = {  # decay, λ1, λ2, learning rate, as printed
     "cora": (6e-5, 2e-3, 2e-3, 6e-2),
@@ -73,8 +74,6 @@ def test_preset_quick_is_shorter() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_preset_fits_every_method(preset: str, method: str) -> None:
-    from aceglt.methods import METHODS as CLASSES
-
     config = resolve(preset, method=method)
     assert config.preset == preset
     assert CLASSES[method](**config.method_options).name == method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from aceglt import rng
@@ -54,8 +55,6 @@ def test_a_level_that_drops_nothing_on_a_side_has_no_ties() -> None:
 
 
 def test_random_drops_every_element_equally_often() -> None:
-    from scipy import stats
-
     def never(masks: Masks, epochs: int, phase: str) -> Fit:
         raise AssertionError("random pruning trains nothing")
 
