@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from aceglt import rng
 from aceglt.backbones import GCN
-from aceglt.backbones.base import Params
+from aceglt.backbones.base import Dropout, Layout, Params, Weights
 from aceglt.errors import TrainingError
+from aceglt.graph import GraphBatch
 from aceglt.masks import Counts, Masks, Scores
 from aceglt.problem import Problem, Soft
 from aceglt.train import NOISE, Fit, Scoring, Training, fit, initial_scores
@@ -370,3 +372,41 @@ def test_a_part_without_any_alive_element_can_be_trained(side: str) -> None:
 def test_training_learns() -> None:
     case = make_case(alive=1.0)
     assert float(case.fit(60, training=Training(0.02, 5e-4)).val.min()) > 0.6
+
+
+class BiasedGCN(GCN):
+    """A backbone with parameters that are never pruned."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.other = Layout((("bias", (sizes[1],)),))
+
+    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
+        prunable = super().init(seeds, device).prunable
+        return Params(prunable, torch.full((len(seeds), self.other.size), 0.25))
+
+    def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
+        return super().head(weights, graph, state, dropout) + weights["bias"].unsqueeze(1)
+
+
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
+def test_parameters_that_are_not_pruned_are_trained_too(scoring: Scoring | None) -> None:
+    """With the weights at 0 the outputs are the bias, so the loss has a gradient for it that is known by hand."""
+    case = make_case()
+    p, backbone = case.problem, BiasedGCN(case.problem.x.shape[1], case.problem.num_classes, HIDDEN)
+    start = backbone.init((0, 1, 2))
+    nothing = replace(case.masks, weights=torch.zeros_like(case.masks.weights))
+    y = torch.zeros_like(p.y)
+    biased = replace(case, backbone=backbone, start=start, masks=nothing, problem=replace(p, y=y))
+    bias = biased.fit(1, training=Training(0.05, 0.0)).params
+    assert bias is not None
+    torch.testing.assert_close(bias.other, torch.tensor([[0.3, 0.2, 0.2]]).expand(3, 3))
+    assert torch.equal(start.other, torch.full((3, 3), 0.25))
+    whole = replace(case, backbone=backbone, start=start)
+    together, alone = whole.fit(scoring=scoring), whole.run(1).fit(scoring=scoring)
+    assert torch.equal(together.val[1:2], alone.val)
+    assert torch.equal(start.other, torch.full((3, 3), 0.25))
+    if together.params is not None:
+        assert alone.params is not None
+        assert torch.equal(together.params.other[1:2], alone.params.other)
+        assert bool((together.params.other != 0.25).all())
