@@ -1,3 +1,52 @@
 """Graph lottery tickets: a sparse subgraph and a sparse subnetwork that train as well as the dense pair."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AcegltError",
+    "Config",
+    "Evaluation",
+    "Problem",
+    "SearchResult",
+    "Ticket",
+    "__version__",
+    "evaluate",
+    "resolve",
+    "search",
+]
+
+if TYPE_CHECKING:
+    from aceglt.config import Config, resolve
+    from aceglt.errors import AcegltError
+    from aceglt.evaluation import Evaluation, evaluate
+    from aceglt.problem import Problem
+    from aceglt.runner import SearchResult, search
+    from aceglt.ticket import Ticket
+
+_HOMES = {
+    "AcegltError": "errors",
+    "Config": "config",
+    "Evaluation": "evaluation",
+    "Problem": "problem",
+    "SearchResult": "runner",
+    "Ticket": "ticket",
+    "evaluate": "evaluation",
+    "resolve": "config",
+    "search": "runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded on first use, so that `aceglt --help` need not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aceglt' has no attribute '{name}'")
+    return getattr(import_module(f"aceglt.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

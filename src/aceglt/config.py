@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
@@ -130,11 +131,19 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     settings = _preset(preset, dataset, backbone, method)
     options = {**settings.pop("method_options", {}), **made.pop("method_options", {})}
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
-        settings["levels"] = _ENOUGH_LEVELS
+        settings["levels"] = _levels_to_target({**settings, **made})
     return Config(**{**settings, **made, "preset": preset, "method_options": options})
 
 
-_ENOUGH_LEVELS = 500  # a target or the loss of all elements stops the search before
+def _levels_to_target(settings: Mapping[str, Any]) -> int:
+    """Levels after which a target is reached; one more than the formula, since counts are rounded."""
+    needed = [1]
+    for side in ("model", "graph"):
+        target, prune = settings.get(f"target_{side}"), settings.get(f"prune_{side}", getattr(Config, f"prune_{side}"))
+        if target is not None and 0 < target < 1 and 0 < prune < 1:
+            needed.append(math.ceil(math.log(1 - target) / math.log(1 - prune)) + 1)
+    return max(needed)
+
 
 # Table S2 of the paper (node classification): learning rate, decay, λ1 (edges), λ2 (weights).
 _PAPER = {

@@ -112,7 +112,7 @@ class Search:
     def train_dense(self, state: State) -> State:
         """The dense baseline, and the teacher where one is wanted."""
         outcome, params = self._train_in_isolation(0, self.full_masks())
-        soft = self.problem.soften(self._outputs(params, self.full_masks()))
+        soft = self.problem.soften(outputs(self.problem, self.backbone, params, self.full_masks()))
         return replace(state, dense=outcome, soft=soft if self.config.signal == "teacher" else None)
 
     def select(self, state: State) -> State:
@@ -209,19 +209,19 @@ class Search:
     def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
         if self.observer is not None:
             self.observer.on_test(level)
-        return [float(v) for v in self.problem.measure(self._outputs(params, masks), "test")]
+        return [float(v) for v in self.problem.measure(outputs(self.problem, self.backbone, params, masks), "test")]
 
-    @torch.no_grad()
-    def _outputs(self, params: Params, masks: Masks) -> Tensor:
-        """[S, N, C], run by run so that the batch has no influence."""
-        outputs = []
-        for run in range(masks.runs):
-            part = masks[run : run + 1]
-            graph = self.problem.graph.batch(part.edges, self.backbone.self_loops)
-            values = part.edges.to(params.prunable.dtype)
-            weights = self.backbone.weights(params[run : run + 1])
-            outputs.append(self.backbone.apply(weights, graph, values, self.problem.features))
-        return torch.cat(outputs)
+
+@torch.no_grad()
+def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks) -> Tensor:
+    """[S, N, C] of trained runs; run by run, so that the batch has no influence."""
+    parts = []
+    for run in range(masks.runs):
+        edges = masks.edges[run : run + 1]
+        graph = problem.graph.batch(edges, backbone.self_loops)
+        weights = backbone.weights(params[run : run + 1])
+        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), problem.features))
+    return torch.cat(parts)
 
 
 def _check_selection(selection: Selection, keep: Counts, method: str) -> None:

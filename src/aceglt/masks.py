@@ -60,6 +60,9 @@ class Masks:
         """The pruned part: what is dead here, alive there, in the full graph and model."""
         return Masks(~self.weights, ~self.edges)
 
+    def to(self, device: torch.device | str) -> Masks:
+        return Masks(self.weights.to(device), self.edges.to(device))
+
     def __getitem__(self, runs: slice) -> Masks:
         return Masks(self.weights[runs], self.edges[runs])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -67,6 +68,14 @@ class Problem:
     @cached_property
     def features(self) -> Features:
         return Features(self.x)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal problems: graph, features, labels and split."""
+        digest = hashlib.sha256(self.graph.fingerprint.encode())
+        for part in (self.x, self.y, self.train, self.val, self.test):
+            digest.update(part.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
 
     @property
     def device(self) -> torch.device:

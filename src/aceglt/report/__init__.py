@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from aceglt.errors import AcegltError
 from aceglt.report.page import render
 from aceglt.report.view import RunView
+from aceglt.storage import write_atomic
 
 __all__ = ["ReportUnavailable", "RunView", "write_report"]
 
@@ -28,7 +28,7 @@ def write_report(runs: Sequence[RunView], path: Path) -> None:
     """
     if not runs:
         raise ValueError("a report needs at least one run")
-    _write_atomically(Path(path), render(runs, _plotly_js()))
+    write_atomic(Path(path), render(runs, _plotly_js()).encode())
 
 
 def _plotly_js() -> str:
@@ -37,12 +37,3 @@ def _plotly_js() -> str:
     except ImportError as error:
         raise ReportUnavailable("the report needs plotly: pip install plotly") from error
     return str(get_plotlyjs())
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -68,10 +68,11 @@ def text(run: RunView, key: str) -> str:
 
 
 def seconds_of(level: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds per phase; a level that knows only its sum has one phase, `total`."""
+    """Seconds per phase of a level; `total` where only the sum is known."""
+    phases = level.get("phases")
+    if isinstance(phases, Mapping):
+        return {phase: float(phases[phase]) for phase in PHASES if phases.get(phase) is not None}
     seconds = level.get("seconds")
-    if isinstance(seconds, Mapping):
-        return {phase: float(seconds[phase]) for phase in PHASES if seconds.get(phase) is not None}
     return {} if seconds is None else {"total": float(seconds)}
 
 

@@ -1,0 +1,5 @@
+"""`python -m aceglt`."""
+
+from aceglt.cli import main
+
+main()

@@ -1,0 +1,318 @@
+"""The command line. Heavy imports happen inside the commands, so that --help answers at once."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Optional, TypeVar
+
+import typer
+from rich.console import Console
+
+from aceglt.errors import AcegltError, ConfigError
+
+app = typer.Typer(
+    name="aceglt",
+    help="Graph lottery tickets: find a sparse subgraph and a sparse subnetwork that train as well as the dense pair.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+errors = Console(stderr=True)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def main() -> None:
+    """Entry point: one clear line for what the user can mend, no traceback."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise _Terminated
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def _guarded(command: F) -> F:
+    """Turn what can go wrong into one line and an exit code."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except AcegltError as problem:
+            _fail(f"error: {problem}", 2)
+        except (KeyboardInterrupt, _Terminated) as stop:
+            _fail(
+                "interrupted; the same command continues where it stopped",
+                143 if isinstance(stop, _Terminated) else 130,
+            )
+        except BrokenPipeError:
+            raise typer.Exit(1) from None
+        except OSError as problem:
+            _fail(f"error: {problem.filename or 'system'}: {problem.strerror}", 2)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print(message, highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code) from None
+
+
+Run = Annotated[Optional[Path], typer.Option("--out", help="Run directory; by default a folder under runs/ named after the configuration.")]  # noqa: UP045, E501  # fmt: skip
+
+
+def _option(help: str, *names: str, panel: str = "Options") -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+
+
+_STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
+
+
+@app.command()
+@_guarded
+def search(
+    dataset: Annotated[
+        str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
+    ] = "citeseer",
+    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn.")] = "gcn",
+    method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs or ace.")] = "ace",
+    axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
+    task: Annotated[str, typer.Option(help="The task: node (transductive node classification).")] = "node",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="default, paper (its Table S2), ugs (the UGS authors' settings) or quick; options override it."
+        ),
+    ] = "default",
+    signal: Annotated[str | None, _option("What trains the scores: teacher [default] or labels.")] = None,
+    levels: Annotated[
+        int | None, _option("Levels of pruning [default: 10]; 0 trains the dense baseline alone.", panel=_STOP)
+    ] = None,
+    target_model: Annotated[float | None, _option("Stop at this model sparsity, e.g. 0.9.", panel=_STOP)] = None,
+    target_graph: Annotated[float | None, _option("Stop at this graph sparsity, e.g. 0.3.", panel=_STOP)] = None,
+    patience: Annotated[
+        int | None, _option("Stop after this many losing levels in a row (by validation).", panel=_STOP)
+    ] = None,
+    seeds: Annotated[str | None, _option("How many seeds [default: 3], or which: 0,4,7 or 5-9.")] = None,
+    no_test: Annotated[bool, typer.Option("--no-test", help="Tuning mode: never read the test set.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    data_root: Annotated[
+        Path | None, _option("Where datasets are looked for first, before $ACEGLT_DATA and the cache.")
+    ] = None,
+    tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
+    out: Run = None,
+    epochs: Annotated[int | None, _option("Epochs of a full training [default: 200].", panel=_TRAIN)] = None,
+    hidden: Annotated[int | None, _option("Hidden units [default: 512].", panel=_TRAIN)] = None,
+    lr: Annotated[float | None, _option("Learning rate [default: 0.01].", panel=_TRAIN)] = None,
+    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4].", panel=_TRAIN)] = None,
+    lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
+    lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
+    beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 1].", panel=_SCORE)] = None,
+    score_epoch: Annotated[
+        str | None,
+        _option("Whose scores decide: the best-validation epoch's or the last: best or last.", panel=_SCORE),
+    ] = None,
+    decay_scores: Annotated[
+        bool | None,
+        _option("Whether weight decay touches scores.", "--decay-scores/--no-decay-scores", panel=_SCORE),
+    ] = None,
+    clamp_scores: Annotated[
+        bool | None, _option("Whether scores are kept in [0, 1].", "--clamp-scores/--no-clamp-scores", panel=_SCORE)
+    ] = None,
+    prune_model: Annotated[
+        float | None, _option("Share of alive weights that goes per level [default: 0.2].", panel=_SCORE)
+    ] = None,
+    prune_graph: Annotated[
+        float | None, _option("Share of alive edges that goes per level [default: 0.05].", panel=_SCORE)
+    ] = None,
+    fixed_model: Annotated[
+        float | None,
+        _option("Share of weights that goes at every level of the graph axis [default: 0.2].", panel=_SCORE),
+    ] = None,
+    fixed_graph: Annotated[
+        float | None,
+        _option("Share of edges that goes at every level of the model axis [default: 0.05].", panel=_SCORE),
+    ] = None,
+    method_option: Annotated[
+        list[str] | None,
+        _option(
+            "A hyper-parameter of the method as NAME=VALUE, e.g. rounds=4 (repeatable; docs/methods.md lists them).",
+            "--method-option",
+            "-m",
+            panel=_SCORE,
+        ),
+    ] = None,
+) -> None:
+    """Find graph lottery tickets. Without options: ACE with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
+
+    Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
+    """
+    from aceglt import runner
+    from aceglt.config import resolve
+    from aceglt.progress import SearchProgress
+    from aceglt.rundir import default_name
+
+    choices: dict[str, Any] = {
+        "dataset": dataset,
+        "backbone": backbone,
+        "method": method,
+        "axis": axis,
+        "task": task,
+        "signal": signal,
+        "levels": levels,
+        "target_model": target_model,
+        "target_graph": target_graph,
+        "patience": patience,
+        "epochs": epochs,
+        "hidden": hidden,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "lambda_edges": lambda_edges,
+        "lambda_weights": lambda_weights,
+        "beta": beta,
+        "score_epoch": score_epoch,
+        "decay_scores": decay_scores,
+        "clamp_scores": clamp_scores,
+        "prune_model": prune_model,
+        "prune_graph": prune_graph,
+        "fixed_model": fixed_model,
+        "fixed_graph": fixed_graph,
+        "seeds": _seeds(seeds),
+        "test": False if no_test else None,
+        "method_options": _method_options(method_option or []),
+    }
+    config = resolve(preset, **choices)
+    cost = runner.build_method(config).cost(config.epochs) + config.epochs
+    path = out or Path(default_name(config))
+    with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
+        result = runner.search(
+            out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, observer=progress,
+            command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
+        )  # fmt: skip
+    from aceglt.show import print_run
+
+    print_run(console, path, result.results)
+    for note in result.notes:
+        console.print(f"no report: {note}", highlight=False, markup=False)
+
+
+@app.command()
+@_guarded
+def evaluate(
+    ticket: Annotated[Path, typer.Argument(help="A ticket file.")],
+    seeds: Annotated[int, typer.Option(help="Repetitions, which differ in dropout.")] = 5,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    data_root: Annotated[Path | None, _option("Where datasets are looked for first.")] = None,
+    dataset: Annotated[
+        str | None, _option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")
+    ] = None,
+) -> None:
+    """Retrain a ticket in isolation from its initial weights, and the dense model likewise, and compare them."""
+    from aceglt.evaluation import evaluate as run_evaluation
+    from aceglt.progress import SearchProgress
+    from aceglt.show import print_evaluation
+    from aceglt.ticket import Ticket
+
+    loaded = Ticket.load(ticket)
+    with SearchProgress(errors, 1, loaded.config.epochs, loaded.config.epochs, seeds) as progress:
+        result = run_evaluation(
+            loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress
+        )
+    print_evaluation(console, loaded, result)
+
+
+@app.command()
+@_guarded
+def show(path: Annotated[Path, typer.Argument(help="A run directory or a ticket file.")]) -> None:
+    """Say what a run found or what a ticket is."""
+    from aceglt import show as pages
+    from aceglt.rundir import is_run, results_of
+
+    if path.is_dir():
+        if not is_run(path):
+            raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+        pages.print_run(console, path, results_of(path))
+        return
+    from aceglt.ticket import Ticket
+
+    pages.print_ticket(console, Ticket.load(path))
+
+
+@app.command()
+@_guarded
+def datasets(
+    data_root: Annotated[Path | None, _option("Where datasets are looked for first.")] = None,
+) -> None:
+    """List the known datasets and which of them are present."""
+    from aceglt import show as pages
+
+    pages.print_datasets(console, data_root)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from aceglt import __version__
+
+        console.print(f"aceglt {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _seeds(text: str | None) -> Sequence[int] | int | None:
+    """`3` → that many; `0,4,7` and `5-9` → these."""
+    if text is None:
+        return None
+    try:
+        if text.strip().isdigit():
+            return int(text)
+        seeds: list[int] = []
+        for part in text.split(","):
+            first, _, last = part.strip().partition("-")
+            seeds += range(int(first), int(last or first) + 1)
+        return seeds
+    except ValueError:
+        raise ConfigError(
+            f"--seeds takes a number, a list such as 0,4,7 or a range such as 5-9; found {text!r}"
+        ) from None
+
+
+def _method_options(pairs: Sequence[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"--method-option takes NAME=VALUE, found {pair!r}")
+        options[name.strip().replace("-", "_")] = _value(value.strip())
+    return options
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "on": True, "off": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,86 @@
+"""How a search shows itself while it runs: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+_QUIET_SECONDS = 30.0  # between plain lines inside a phase
+_READ_SECONDS = 0.5  # between readings of the validation metric
+
+
+class SearchProgress:
+    """Level, phase, epoch, best validation metric and time left. Use as a context manager."""
+
+    def __init__(self, console: Console, levels: int, dense_epochs: int, level_epochs: int, runs: int) -> None:
+        self._console, self._levels = console, levels
+        self._dense, self._per_level = dense_epochs * runs, level_epochs * runs
+        self._total = self._dense + levels * self._per_level
+        self._done = 0  # epochs · runs of this session
+        self._skipped = 0  # those that an earlier session had done
+        self._began = self._shown = self._read = time.monotonic()
+        self._first = True
+        self._level, self._phase, self._best = 0, "", float("nan")
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn(),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("starting", total=self._total, left="")
+
+    def __enter__(self) -> SearchProgress:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def on_phase(self, level: int, phase: str) -> None:
+        self._level, self._phase, self._best = level, phase, float("nan")
+        if self._first and level:  # a resumed search: what was done before costs no time now
+            self._skipped = self._dense + (level - 1) * self._per_level
+            self._first = False
+        self._first = False
+        self._read = 0.0
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        self._done += runs
+        now = time.monotonic()
+        if now - self._read >= _READ_SECONDS or epoch == epochs:
+            self._best, self._read = best(), now
+        if self._console.is_terminal:
+            self._bar.update(
+                self._task,
+                completed=self._skipped + self._done,
+                description=self._text(epoch, epochs),
+                left=self._left(),
+            )
+        elif now - self._shown >= _QUIET_SECONDS:
+            self._shown = now
+            self._console.print(f"{self._text(epoch, epochs)} · {self._left()}", highlight=False)
+
+    def on_test(self, level: int) -> None:
+        """The end of a training in isolation: a good moment for a line in a log."""
+        if not self._console.is_terminal:
+            self._shown = time.monotonic()
+            self._console.print(f"{self._where()} · best val {self._best:.4f} · {self._left()}", highlight=False)
+
+    def _where(self) -> str:
+        level = "dense" if self._level == 0 else f"level {self._level}/{max(self._levels, self._level)}"
+        return level if self._phase in ("dense", "") else f"{level} · {self._phase}"
+
+    def _text(self, epoch: int, epochs: int) -> str:
+        return f"{self._where()} · epoch {epoch}/{epochs} · best val {self._best:.4f}"
+
+    def _left(self) -> str:
+        elapsed = time.monotonic() - self._began
+        rest = max(0, self._total - self._skipped - self._done) * elapsed / max(1, self._done)
+        minutes, seconds = divmod(round(rest), 60)
+        return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left"

@@ -1,0 +1,135 @@
+"""A run directory: every file name, the lock, and what is written when."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from aceglt import storage
+from aceglt.config import Config, difference
+from aceglt.errors import ConfigError, RunError
+
+
+class RunDir:
+    """Everything about one search, in one folder that one process at a time may write to."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.results = self.path / "results.json"
+        self.events = self.path / "events.jsonl"
+        self.checkpoint = self.path / "checkpoint"
+        self.final = self.path / "final"
+        """The checkpoint of a finished search, from which more levels can be searched."""
+        self.tickets = self.path / "tickets"
+        self.report = self.path / "report.html"
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> RunDir:
+        try:
+            self.tickets.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            if self._lock is not None and problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise RunError(f"{self.path}: another process is working in this run directory") from None
+            raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
+        self._remove_leftovers()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def ticket(self, level: int, seed: int) -> Path:
+        return self.tickets / f"level_{level:02d}_seed_{seed}.safetensors"
+
+    def claim(self, config: Config, data: str) -> None:
+        """Make the directory this configuration's and data's (a fingerprint), or check that it is.
+
+        Another one's is refused with the difference.
+        """
+        mine = {**config.identity(), "data": data}
+        if self.config.exists():
+            changes = difference(self._identity(), mine)
+            if changes:
+                raise RunError(
+                    f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
+                    "choose another --out, or repeat its command to continue it"
+                )
+        elif any(entry.name not in (".lock", "tickets") for entry in self.path.iterdir()):
+            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
+        storage.write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
+
+    def read_config(self) -> Config:
+        """The configuration; RunError where it is damaged or of another version."""
+        return self._read_config()[0]
+
+    def _identity(self) -> dict[str, Any]:
+        config, data = self._read_config()
+        return {**config.identity(), "data": data}
+
+    def _read_config(self) -> tuple[Config, Any]:
+        values = read_json(self.config)
+        if values.pop("format", None) != 1:
+            raise RunError(f"{self.config}: unknown format; it was written by another version of aceglt")
+        data = values.pop("data", None)
+        try:
+            return Config.from_dict(values), data
+        except ConfigError as problem:
+            raise RunError(f"{self.config}: damaged ({problem})") from None
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
+        line = json.dumps({"time": round(time.time(), 3), "event": event, **facts})
+        with open(self.events, "a") as file:
+            file.write(line + "\n")
+
+    def _remove_leftovers(self) -> None:
+        """Temporary files of a process that was killed while writing."""
+        for folder in (self.path, self.tickets):
+            for entry in folder.iterdir():
+                if entry.name.startswith(".") and entry.name != ".lock" and entry.is_file():
+                    entry.unlink()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or RunError with what is wrong."""
+    try:
+        values = json.loads(path.read_text())
+    except OSError as problem:
+        raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
+    except ValueError as problem:
+        raise RunError(f"{path}: damaged, not JSON ({problem})") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path}: damaged, expected a JSON object")
+    return values
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.json").is_file()
+
+
+def results_of(path: Path) -> Mapping[str, Any]:
+    """The results of a run, finished or not."""
+    run = RunDir(path)
+    if not run.results.exists():
+        raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
+    return read_json(run.results)
+
+
+def default_name(config: Config) -> str:
+    """A folder name for a configuration: the same command finds its run again."""
+    digest = storage.short_digest(json.dumps(config.identity(), sort_keys=True))
+    stem = Path(config.dataset).stem
+    return os.path.join("runs", f"{stem}-{config.backbone}-{config.method}-{config.axis}-{digest}")

@@ -1,0 +1,357 @@
+"""A search from a dataset's name or a graph to results, tickets and a report; killed at any moment, it continues."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aceglt import __version__, checkpoint, datasets
+from aceglt.backbones import BACKBONES, Backbone, Params
+from aceglt.config import Config, resolve
+from aceglt.errors import ConfigError
+from aceglt.levels import Search, SearchObserver, State
+from aceglt.methods import METHODS, Method
+from aceglt.problem import Problem
+from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.results import summarise
+from aceglt.rundir import RunDir, read_json
+from aceglt.stats import best_level
+from aceglt.storage import write_json
+from aceglt.ticket import Ticket
+
+TICKETS = ("best", "all", "none")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found."""
+
+    config: Config
+    results: Mapping[str, Any]
+    """The content of results.json."""
+    tickets: Sequence[Ticket]
+    """One per seed of the kept levels."""
+    path: Path | None
+    """The run directory, if there is one."""
+    notes: Sequence[str] = ()
+    """What the user should know, such as why there is no report."""
+
+    @property
+    def best(self) -> Ticket | None:
+        """The `strict` winner: of the sparsest level whose mean validation matches dense, the seed that validates best.
+
+        None if no level wins or no tickets were kept.
+        """
+        level = best_level(self.results)
+        candidates = [t for t in self.tickets if level is not None and t.level == level["level"]]
+        return max(candidates, key=lambda t: t.metrics["val"] or 0.0, default=None)
+
+
+def search(
+    data: Any = None,
+    *,
+    out: str | Path | None = None,
+    device: str = "auto",
+    data_root: str | Path | None = None,
+    tickets: str = "best",
+    preset: str = "default",
+    observer: SearchObserver | None = None,
+    command: str | None = None,
+    **settings: Any,
+) -> SearchResult:
+    """Search for graph lottery tickets.
+
+    Args:
+        data: a PyG `Data` with x, edge_index, y and the three masks; without it, `dataset` is loaded.
+        out: run directory. With it, everything is written there and an interrupted or finished search continues;
+            without it, nothing is written.
+        device: "cpu", "cuda", "cuda:1" …, or "auto".
+        data_root: where datasets are looked for first.
+        tickets: which tickets are kept: those of the "best" level, "all" or "none".
+        preset: "default", "paper", "ugs" or "quick"; `settings` override it.
+        observer: told about progress.
+        command: how to repeat the search, for the report.
+        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal.
+
+    Returns:
+        The results; `.best` is the winning ticket.
+
+    Raises:
+        AcegltError: something given is wrong; the message says what.
+
+    Example:
+        >>> result = aceglt.search(data, method="ace", levels=5, seeds=3)  # doctest: +SKIP
+        >>> sparse = result.best.apply(data)  # doctest: +SKIP
+    """
+    if tickets not in TICKETS:
+        raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
+    if data is not None:
+        settings["dataset"] = settings.get("dataset") or "data"
+    config = resolve(preset, **settings)
+    method = build_method(config)
+    source = data if data is not None else datasets.load(config.dataset, data_root)
+    problem = Problem.from_data(source, config.dataset if data is not None else None).to(pick_device(device))
+    with ExitStack() as stack:
+        run = stack.enter_context(RunDir(out)) if out is not None else None
+        if run is not None:
+            run.claim(config, problem.fingerprint)
+        return _Runner(config, problem, method, run, tickets, observer, command).go()
+
+
+def build_method(config: Config) -> Method:
+    """The method with its options; unknown options are refused."""
+    kind = METHODS[config.method]
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in config.method_options:
+        if name not in known:
+            options = f"its options are {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
+    try:
+        return kind(**config.method_options)
+    except TypeError:
+        raise ConfigError(
+            f"method {config.method}: an option has a value of the wrong type: {config.method_options}"
+        ) from None
+
+
+def build_backbone(config: Config, problem: Problem) -> Backbone:
+    return BACKBONES[config.backbone](problem.x.shape[1], problem.num_classes, config.hidden)
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by name; "auto" is a GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise ConfigError(f"device '{name}' cannot be used here ({reason}); try cpu, cuda or auto") from None
+    return device
+
+
+class _Runner:
+    """Takes the state through its stages and writes down each."""
+
+    def __init__(
+        self,
+        config: Config,
+        problem: Problem,
+        method: Method,
+        run: RunDir | None,
+        policy: str,
+        observer: SearchObserver | None,
+        command: str | None,
+    ) -> None:
+        self.config, self.problem, self.run, self.policy = config, problem, run, policy
+        self.command = command or "aceglt.search(…)"
+        self.search = Search(problem, build_backbone(config, problem), method, config, _Logged(run, observer))
+        self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
+
+    def go(self) -> SearchResult:
+        state = self._load()
+        self._begin(state)
+        if state.dense is None:
+            state = self._reached(self.search.train_dense(state))
+        while not self._enough(state):
+            if state.selected is None:
+                state = self._reached(self.search.select(state))
+            after, params = self.search.retrain(state)
+            self._keep_tickets(after, params)
+            state = self._reached(after)
+            self._log("level", level=state.level, val=after.records[-1].outcome.val)
+        return self._finish(state)
+
+    def _load(self) -> State:
+        if self.run is None:
+            return State()
+        for path in (self.run.checkpoint, self.run.final):
+            if path.exists():
+                return checkpoint.load(path, self.search.total, self.problem.device)
+        return State()
+
+    def _begin(self, state: State) -> None:
+        if self.run is None:
+            return
+        recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
+        self.search.runs_at_once = recorded.get("runs_at_once")
+        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once}
+        write_json(self.run.environment, environment)
+        self._log("resume" if state.dense else "start", level=state.level, command=self.command)
+        if state.dense is not None:
+            self._publish(state, finished=False)
+
+    def _enough(self, state: State) -> bool:
+        """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
+        c = self.config
+        if state.level >= c.levels:
+            return True
+        if state.records:
+            model, graph = self._sparsities(state)
+            reached = (c.target_model is not None and model >= c.target_model) or (
+                c.target_graph is not None and graph >= c.target_graph
+            )
+            if reached or (c.patience is not None and self._losing_streak(state) >= c.patience):
+                return True
+        keep = self.search.keep(state)
+        return keep == self.search.start_masks(state).alive or 0 in (keep.weights, keep.edges)
+
+    def _sparsities(self, state: State) -> tuple[float, float]:
+        alive, total = state.records[-1].alive, self.search.total
+        return 1 - alive.weights / total.weights, 1 - alive.edges / total.edges
+
+    def _losing_streak(self, state: State) -> int:
+        """How many levels in a row, up to the last, lose by the `strict` criterion, which reads validation alone."""
+        streak = 0
+        for level in reversed(summarise(self.search, state, finished=False)["levels"]):
+            if level["winning"]["strict"]:
+                break
+            streak += 1
+        return streak
+
+    def _reached(self, state: State) -> State:
+        """A stage is done: save the state first, then what is derived from it."""
+        if self.run is not None:
+            checkpoint.save(self.run.checkpoint, state)
+            self.run.final.unlink(missing_ok=True)
+            self._publish(state, finished=False)
+        return state
+
+    def _publish(self, state: State, finished: bool) -> dict[str, Any]:
+        results = summarise(self.search, state, finished)
+        if self.run is not None:
+            write_json(self.run.results, results)
+        self._drop_tickets(results)
+        return results
+
+    def _keep_tickets(self, state: State, params: Params) -> None:
+        if self.policy == "none":
+            return
+        tickets = [self._ticket(state, params, i) for i in range(len(self.config.seeds))]
+        if self.run is None:
+            self.kept[state.level] = tickets
+            self._drop_tickets(summarise(self.search, state, finished=False))
+            return
+        for ticket in tickets:
+            ticket.save(self.run.ticket(ticket.level, ticket.seed))
+
+    def _ticket(self, state: State, params: Params, i: int) -> Ticket:
+        assert state.masks is not None
+        assert state.dense is not None
+        one = slice(i, i + 1)
+        outcome, dense, graph = state.records[-1].outcome, state.dense, self.problem.graph
+        masks = state.masks[one]
+        start = self.search.start[one]
+        return Ticket(
+            config=self.config,
+            seed=self.config.seeds[i],
+            level=state.level,
+            masks=masks.to("cpu"),
+            initial=Params(start.prunable * masks.weights, start.other).to("cpu"),
+            trained=params[one].to("cpu"),
+            metrics={
+                "val": outcome.val[i],
+                "test": outcome.test[i] if outcome.test else None,
+                "dense_val": dense.val[i],
+                "dense_test": dense.test[i] if dense.test else None,
+            },
+            sizes={
+                "in_features": self.problem.x.shape[1],
+                "out_features": self.problem.num_classes,
+                "macs": self.search.macs(state.records[-1].alive),
+                "dense_macs": self.search.macs(),
+            },
+            graph={
+                "fingerprint": graph.fingerprint,
+                "num_nodes": graph.num_nodes,
+                "num_edges": graph.num_edges,
+                "directed": graph.directed,
+            },
+        )
+
+    def _drop_tickets(self, results: Mapping[str, Any]) -> None:
+        """With policy `best`, keep the tickets of one level: the winner, or the best on validation so far."""
+        if self.policy != "best":
+            return
+        keep = _level_to_keep(results)
+        if self.run is None:
+            self.kept = {level: tickets for level, tickets in self.kept.items() if level == keep}
+            return
+        wanted = {self.run.ticket(keep, seed).name for seed in self.config.seeds}
+        for path in self.run.tickets.glob("level_*.safetensors"):
+            if path.name not in wanted:
+                path.unlink()
+
+    def _finish(self, state: State) -> SearchResult:
+        results = self._publish(state, finished=True)
+        if self.run is None:
+            return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
+        tickets = sorted(self.run.tickets.glob("level_*.safetensors"))
+        notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
+        if self.run.checkpoint.exists():
+            self.run.checkpoint.replace(self.run.final)
+        self._log("finish", level=state.level)
+        return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
+
+    def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
+        assert self.run is not None
+        name = f"{self.config.method} ({self.config.signal})"
+        try:
+            write_report([RunView(name, results, self.config.to_dict(), self.command, tickets)], self.run.report)
+        except ReportUnavailable as problem:
+            return [str(problem)]
+        return []
+
+    def _log(self, event: str, **facts: Any) -> None:
+        if self.run is not None:
+            self.run.log(event, **facts)
+
+
+def _level_to_keep(results: Mapping[str, Any]) -> int:
+    winner = best_level(results)
+    if winner is not None:
+        return int(winner["level"])
+    levels = results["levels"]
+    return int(max(levels, key=lambda lv: sum(lv["val"]))["level"]) if levels else 0
+
+
+def _environment(device: torch.device) -> dict[str, Any]:
+    return {
+        "aceglt": __version__,
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+class _Logged:
+    """Passes progress on, and logs phases and every reading of the test set."""
+
+    def __init__(self, run: RunDir | None, observer: SearchObserver | None) -> None:
+        self._run, self._observer = run, observer
+
+    def on_phase(self, level: int, phase: str) -> None:
+        if self._run is not None:
+            self._run.log("phase", level=level, phase=phase)
+        if self._observer is not None:
+            self._observer.on_phase(level, phase)
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        if self._observer is not None:
+            self._observer.on_epoch(epoch, epochs, runs, best)
+
+    def on_test(self, level: int) -> None:
+        if self._run is not None:
+            self._run.log("test read", level=level)
+        if self._observer is not None:
+            self._observer.on_test(level)

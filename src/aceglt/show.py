@@ -1,0 +1,158 @@
+"""What the command line prints about runs, tickets and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from aceglt.stats import CRITERIA, best_level, mean_std
+
+if TYPE_CHECKING:
+    from aceglt.evaluation import Evaluation
+    from aceglt.ticket import Ticket
+
+_WORDS = {True: "yes", False: "no", None: "undetermined"}
+
+
+def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
+    """The final table of a search, what won, and where things are."""
+    r = results
+    console.print(
+        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
+        f"{len(r['seeds'])} seed(s), {r['metric']}" + ("" if r["finished"] else "  — not finished"),
+        highlight=False, markup=False,
+    )  # fmt: skip
+    console.print(_levels_table(r))
+    console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
+    console.print(_verdict(r), highlight=False, markup=False)
+    _print_files(console, path, r)
+
+
+def _levels_table(results: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("level", "model", "graph", "val", "test", "MACs", "wins?"):
+        table.add_column(name, justify="right", no_wrap=True)
+    dense = results["dense"]
+    table.add_row("dense", "–", "–", _spread(dense["val"]), _spread(dense["test"]), _count(dense["macs"]), "")
+    for level in results["levels"]:
+        wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
+        table.add_row(
+            str(level["level"]), _percent(level["model_sparsity"]), _percent(level["graph_sparsity"]),
+            _spread(level["val"]), _spread(level["test"]), _count(level["macs"]), wins,
+        )  # fmt: skip
+    return table
+
+
+def _verdict(results: Mapping[str, Any]) -> str:
+    level = best_level(results)
+    if level is None:
+        return (
+            "No level matches dense on validation (criterion strict)." if results["levels"] else "Dense baseline only."
+        )
+    saved = results["dense"]["macs"] / level["macs"]
+    return (
+        f"Winner (strict: validation matches dense): level {level['level']}, model sparsity "
+        f"{_percent(level['model_sparsity'])}, graph sparsity {_percent(level['graph_sparsity'])}, "
+        f"{saved:.1f}× fewer MACs."
+    )
+
+
+def _print_files(console: Console, path: Path, results: Mapping[str, Any]) -> None:
+    lines = [f"Results: {path / 'results.json'}"]
+    if (path / "report.html").exists():
+        lines.append(f"Report:  {path / 'report.html'}")
+    tickets = _best_tickets(path, results)
+    if tickets:
+        lines.append(f"Ticket:  {tickets[0]}" + (f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""))
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
+    """Ticket files, those of the winning level first and there the seed that validates best."""
+    found = sorted((path / "tickets").glob("level_*.safetensors"), reverse=True)
+    level = best_level(results)
+    if level is None or not found:
+        return found
+    by_seed = sorted(zip(level["val"], results["seeds"], strict=True), key=lambda pair: -pair[0])
+    names = [f"level_{level['level']:02d}_seed_{seed}.safetensors" for _, seed in by_seed]
+    return sorted(found, key=lambda p: names.index(p.name) if p.name in names else len(names))
+
+
+def print_ticket(console: Console, ticket: Ticket) -> None:
+    """What a ticket is."""
+    c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
+    macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
+    lines = [
+        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}",
+        f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
+        f"weights  {alive.weights:,} of {total.weights:,} ({_percent(ticket.model_sparsity)} sparse)",
+        f"edges    {alive.edges:,} of {total.edges:,} ({_percent(ticket.graph_sparsity)} sparse)",
+        f"MACs     {_count(macs)} of {_count(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
+        f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
+        f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
+        f"graph    {ticket.graph['num_nodes']:,} nodes, fingerprint {ticket.graph['fingerprint']}",
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+
+
+def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
+    """Ticket against dense, and the verdict by each criterion."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "val", "test"):
+        table.add_column(name, justify="right")
+    table.add_row("dense", _spread(result.dense.val), _spread(result.dense.test))
+    table.add_row("ticket", _spread(result.ticket.val), _spread(result.ticket.test))
+    console.print(
+        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
+        f"model sparsity {_percent(ticket.model_sparsity)}, graph sparsity {_percent(ticket.graph_sparsity)}",
+        highlight=False,
+    )  # fmt: skip
+    console.print(table)
+    verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in result.winning.items())
+    p = result.p_worse
+    console.print(f"Winning? {verdict}" + ("" if p is None else f" (p that it is worse: {p:.3f})"), highlight=False)
+
+
+def print_datasets(console: Console, data_root: Path | None) -> None:
+    """The known datasets and where they are."""
+    from aceglt.datasets import KNOWN, available
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("name", "nodes", "features", "edges", "classes", "present", "where"):
+        table.add_column(name, justify="left" if name in ("name", "where", "present") else "right", overflow="fold")
+    for name, present, where in available(data_root):
+        info = KNOWN[name]
+        table.add_row(
+            name, f"{info.nodes:,}", f"{info.features:,}", f"{info.edges:,}", str(info.classes),
+            "yes" if present else "no", where,
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask.", highlight=False
+    )
+
+
+def _spread(values: Sequence[float] | None) -> str:
+    if values is None:
+        return "not read"
+    mean, std = mean_std(values)
+    return f"{100 * mean:.2f} ± {100 * std:.2f}"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2f} %"
+
+
+def _reading(value: float | None) -> str:
+    return "not read" if value is None else f"{100 * value:.2f}"
+
+
+def _count(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3f} {unit}"
+    return f"{value:.0f}"

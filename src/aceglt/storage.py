@@ -1,0 +1,111 @@
+"""Files that are whole or not there: atomic writes, and safetensors with a checked payload."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from aceglt.errors import AcegltError
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The process's umask, which temporary files ignore."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_tensors(
+    path: Path, kind: str, version: int, payload: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """A safetensors file whose metadata hold the kind, a format version, a JSON payload and a digest of everything."""
+    text = json.dumps(payload, allow_nan=False)
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"kind": kind, "format": str(version), "payload": text, "sha256": _digest(text, plain)}
+    write_atomic(path, save(plain, metadata))
+
+
+def read_tensors(
+    path: Path, kind: str, version: int, error: type[AcegltError]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what `write_tensors` wrote; anything else raises `error` with one line that says what is wrong."""
+    if not path.is_file():
+        raise error(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as problem:
+        raise error(f"{path}: not a readable {kind} file ({_first_line(problem)})") from None
+    if metadata.get("kind") != kind:
+        raise error(f"{path}: not an aceglt {kind} file")
+    if metadata.get("format") != str(version):
+        raise error(
+            f"{path}: format {metadata.get('format')!r} of {kind} files is not known to this version, which reads "
+            f"{version}; install the aceglt that wrote it"
+        )
+    text = metadata.get("payload", "")
+    if metadata.get("sha256") != _digest(text, tensors):
+        raise error(f"{path}: damaged (the checksum does not match); restore it from a copy or make it again")
+    payload: dict[str, Any] = json.loads(text)
+    return payload, tensors
+
+
+def pack(mask: Tensor) -> Tensor:
+    """A boolean tensor [S, n] as bits, [S, ⌈n/8⌉] uint8."""
+    padded = torch.nn.functional.pad(mask.cpu().to(torch.uint8), (0, -mask.shape[1] % 8))
+    bits = padded.view(mask.shape[0], -1, 8) << torch.arange(8, dtype=torch.uint8)
+    return bits.sum(dim=2, dtype=torch.uint8)
+
+
+def unpack(bits: Tensor, n: int) -> Tensor:
+    """The inverse of `pack`."""
+    spread = (bits.unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return spread.view(bits.shape[0], -1)[:, :n].bool()
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _first_line(problem: BaseException) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0][:200]
+
+
+def short_digest(text: str) -> str:
+    """Six hexadecimal digits that tell texts apart."""
+    return hashlib.sha256(text.encode()).hexdigest()[:6]

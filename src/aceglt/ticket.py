@@ -1,0 +1,134 @@
+"""The ticket: masks, the initial and trained weights that are alive, and where it comes from. The product."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt import storage
+from aceglt.backbones.base import Params
+from aceglt.config import Config
+from aceglt.errors import AcegltError, TicketError
+from aceglt.graph import Graph
+from aceglt.masks import Masks
+
+_KIND, _VERSION = "ticket", 1
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with."""
+
+    config: Config
+    seed: int
+    level: int
+    masks: Masks  # S = 1
+    initial: Params  # S = 1, dead weights are 0
+    trained: Params  # S = 1, dead weights are 0
+    metrics: Mapping[str, float | None]
+    """val, test, dense_val, dense_test of this run; test is None where it was never read."""
+    sizes: Mapping[str, int]
+    """in_features, out_features, macs, dense_macs."""
+    graph: Mapping[str, Any]
+    """fingerprint, num_nodes, num_edges, directed of the graph it was found on."""
+
+    @property
+    def model_sparsity(self) -> float:
+        return self.masks.sparsity[0]
+
+    @property
+    def graph_sparsity(self) -> float:
+        return self.masks.sparsity[1]
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file: bit-packed masks and the alive weights."""
+        alive = self.masks.weights[0]
+        payload = {
+            "config": self.config.to_dict(),
+            "seed": self.seed,
+            "level": self.level,
+            "metrics": dict(self.metrics),
+            "sizes": dict(self.sizes),
+            "graph": dict(self.graph),
+            "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
+        }
+        tensors = {
+            "masks.weights": storage.pack(self.masks.weights),
+            "masks.edges": storage.pack(self.masks.edges),
+            "initial.prunable": self.initial.prunable[0][alive],
+            "initial.other": self.initial.other[0],
+            "trained.prunable": self.trained.prunable[0][alive],
+            "trained.other": self.trained.other[0],
+        }
+        storage.write_tensors(Path(path), _KIND, _VERSION, payload, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ticket:
+        """Read a ticket; nothing in it is executed.
+
+        Raises TicketError if the file is missing, damaged or of another kind.
+        """
+        payload, tensors = storage.read_tensors(Path(path), _KIND, _VERSION, TicketError)
+        try:
+            return _from_parts(payload, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AcegltError) as problem:
+            raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
+
+    def apply(self, data: Any) -> Any:
+        """A copy of a PyG `Data` with the dead edges removed.
+
+        Raises TicketError if the data's graph is not the one that the ticket was found on.
+        """
+        graph = Graph.from_edge_index(data.edge_index.cpu(), int(data.num_nodes), bool(self.graph["directed"]))
+        self.check(graph)
+        kept = graph.edges[:, self.masks.edges[0].cpu()]
+        if not graph.directed:
+            kept = torch.cat([kept, kept.flip(0)], dim=1)
+        pruned = copy.copy(data)
+        pruned.edge_index = kept.to(data.edge_index.device)
+        return pruned
+
+    def check(self, graph: Graph) -> None:
+        """Raise TicketError unless this is the graph that the ticket was found on."""
+        if graph.fingerprint != self.graph["fingerprint"]:
+            raise TicketError(
+                f"the ticket was found on a graph with {self.graph['num_nodes']} nodes and {self.graph['num_edges']} "
+                f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
+                + ("" if graph.num_edges != self.graph["num_edges"] else ", and other ones")
+            )
+
+
+def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
+    counts = payload["counts"]
+    masks = Masks(
+        storage.unpack(tensors["masks.weights"], int(counts["weights"])),
+        storage.unpack(tensors["masks.edges"], int(counts["edges"])),
+    )
+    if masks.total.weights != counts["weights"] or masks.total.edges != counts["edges"]:
+        raise ValueError("the masks are shorter than the ticket says")
+    return Ticket(
+        config=Config.from_dict(payload["config"]),
+        seed=int(payload["seed"]),
+        level=int(payload["level"]),
+        masks=masks,
+        initial=_spread(masks, tensors, "initial"),
+        trained=_spread(masks, tensors, "trained"),
+        metrics=payload["metrics"],
+        sizes=payload["sizes"],
+        graph=payload["graph"],
+    )
+
+
+def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
+    alive = tensors[f"{when}.prunable"]
+    prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
+    if alive.shape != (masks.alive.weights,):
+        raise ValueError(f"{when} weights do not fit the mask")
+    prunable[masks.weights] = alive
+    return Params(prunable, tensors[f"{when}.other"].unsqueeze(0))
