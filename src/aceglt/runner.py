@@ -97,7 +97,9 @@ def search(
     config = resolve(preset, **settings)
     method = build_method(config)
     source = data if data is not None else datasets.load(config.dataset, data_root)
-    problem = Problem.from_data(source, config.dataset if data is not None else None).to(pick_device(device))
+    problem = Problem.from_data(source, config.dataset if data is not None else None, config.task).to(
+        pick_device(device)
+    )
     with ExitStack() as stack:
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
@@ -122,7 +124,7 @@ def build_method(config: Config) -> Method:
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
-    return BACKBONES[config.backbone](problem.x.shape[1], problem.num_classes, config.hidden)
+    return BACKBONES[config.backbone](problem.x.shape[1], problem.out_features, config.hidden)
 
 
 def pick_device(name: str) -> torch.device:
@@ -265,7 +267,7 @@ class _Runner:
             },
             sizes={
                 "in_features": self.problem.x.shape[1],
-                "out_features": self.problem.num_classes,
+                "out_features": self.problem.out_features,
                 "macs": self.search.macs(state.records[-1].alive),
                 "dense_macs": self.search.macs(),
             },

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from aceglt import rng
-from aceglt.backbones.base import Backbone, Dropout, Params
+from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.masks import Masks, Scores
 from aceglt.problem import Problem, Soft
 
+_LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
 
@@ -122,6 +123,9 @@ class _Trainer:
         self.problem, self.backbone, self.runs = problem, backbone, masks.runs
         self.scoring, self.soft, self.key = scoring, soft, key
         self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
+        self.view = problem.view("val")
+        if self.view is not None:
+            self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
         self.alive = self._matrices(masks.weights)
         self.weights = self._matrices(start.prunable * masks.weights)
         self.others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
@@ -159,11 +163,10 @@ class _Trainer:
         weights = {**prunable, **others}
         state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
         if epoch > 0:
-            with torch.no_grad():
-                logits = self.backbone.head(weights, self.graph, state, None)
-                best.update(epoch, self.problem.measure(logits, "val"), self._kept())
-        logits = self.backbone.head(weights, self.graph, state, Dropout(rng.fold(self.key, 2 + epoch)))
-        loss = self.problem.loss(logits, self.soft)
+            best.update(epoch, self._validate(weights, state), self._kept())
+        key = rng.fold(self.key, 2 + epoch)
+        outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+        loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted)
         self._update(dict(zip(weights, grads, strict=False)), grads[-1])
@@ -205,10 +208,17 @@ class _Trainer:
         return [*self.weights.values(), *self.others.values()]
 
     @torch.no_grad()
-    def _validate(self) -> Tensor:
-        weights = {**self._effective(), **self.others}
-        logits = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
-        return self.problem.measure(logits, "val")
+    def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
+        """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
+        weights = weights or {**self._effective(), **self.others}
+        if self.view is not None:
+            values = self.view.spread(self.edge_values)
+            outputs = self.backbone.apply(weights, self.view_graph, values, self.problem.features)
+        elif state is not None:
+            outputs = self.backbone.head(weights, self.graph, state, None)
+        else:
+            outputs = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
+        return self.problem.measure(outputs, "val")
 
     def _result(self, best: _Best) -> Fit:
         matrices = len(self.weights)
