@@ -8,13 +8,13 @@ import pytest
 import torch
 from samples import tiny_problem
 
-from aceglt.problem import Problem
+from aceglt.tasks import NodeProblem
 
 torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
 
 
 @pytest.fixture
-def problem() -> Problem:
+def problem() -> NodeProblem:
     """A small problem that a GCN can learn."""
     return tiny_problem()
 

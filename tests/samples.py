@@ -13,7 +13,7 @@ from torch import Tensor
 from aceglt import rng
 from aceglt.graph import Graph
 from aceglt.masks import Counts, Masks
-from aceglt.problem import Problem
+from aceglt.tasks import NodeProblem
 
 
 def generator(seed: int) -> torch.Generator:
@@ -54,8 +54,8 @@ def tiny_data(seed: int = 0, nodes: int = 30, classes: int = 3, features: int = 
     )
 
 
-def tiny_problem(seed: int = 0, directed: bool = False, **sizes: int) -> Problem:
-    return Problem.from_data(tiny_data(seed, **sizes), "tiny", directed)
+def tiny_problem(seed: int = 0, directed: bool = False, **sizes: int) -> NodeProblem:
+    return NodeProblem.build(tiny_data(seed, **sizes), "tiny", directed)
 
 
 def dense_adjacency(graph: Graph, values: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ from aceglt.levels import Search, State
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks
 from aceglt.methods import Ace, Level, Method, Random, Selection, Ugs
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Soft
+from aceglt.tasks import NodeProblem
 from aceglt.train import Scoring, Training, fit
 
 
@@ -177,13 +178,13 @@ def test_retraining_rewinds_to_the_initial_weights_and_uses_labels_alone() -> No
 
 
 def test_in_tuning_mode_the_test_set_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = Problem.measure
+    measure = NodeProblem.measure
 
-    def guarded(self: Problem, logits: torch.Tensor, split: Any) -> torch.Tensor:
+    def guarded(self: NodeProblem, logits: torch.Tensor, split: Any) -> torch.Tensor:
         assert split != "test"
         return measure(self, logits, split)
 
-    monkeypatch.setattr(Problem, "measure", guarded)
+    monkeypatch.setattr(NodeProblem, "measure", guarded)
     for method in (Random(), Ugs(), Ace(rounds=1, refine_epochs=2, keep="best")):
         log = Log()
         state = run(make_search(method, log, test=False), 2)
@@ -193,14 +194,14 @@ def test_in_tuning_mode_the_test_set_is_never_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_test_set_is_read_once_per_retraining_and_each_time_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, log, said = Problem.measure, Log(), []
+    measure, log, said = NodeProblem.measure, Log(), []
 
-    def counted(self: Problem, logits: torch.Tensor, split: Any) -> torch.Tensor:
+    def counted(self: NodeProblem, logits: torch.Tensor, split: Any) -> torch.Tensor:
         if split == "test":
             said.append(len(log.tests))
         return measure(self, logits, split)
 
-    monkeypatch.setattr(Problem, "measure", counted)
+    monkeypatch.setattr(NodeProblem, "measure", counted)
     state = run(make_search(Ace(rounds=1, refine_epochs=2), log), 2)
     assert log.tests == [0, 1, 2]
     assert said == [1, 2, 3], "the observer is told before each reading"

@@ -10,10 +10,12 @@ import torch
 from samples import generator, tiny_data, tiny_problem
 from torch_geometric.data import Data
 
+from aceglt import rng
 from aceglt.errors import DataError
 from aceglt.problem import Problem, Soft
 
 NODES = 30
+KEY = rng.keys([0, 1], "loss")
 
 
 def changed(**parts: Any) -> Any:
@@ -104,7 +106,7 @@ def test_a_pyg_data_becomes_a_problem() -> None:
     assert problem.test.tolist() == list(range(18, 30))
     assert torch.equal(problem.graph.edges, data.edge_index)
     assert torch.equal(problem.x, data.x)
-    assert (problem.task, problem.metric) == ("node", "accuracy")
+    assert (problem.task, problem.metric, problem.out_features) == ("node", "accuracy", 3)
 
 
 def test_both_directions_are_one_edge_unless_the_problem_is_directed() -> None:
@@ -130,7 +132,7 @@ def test_whole_numbers_as_features_become_real() -> None:
 def test_loss_is_the_mean_cross_entropy_of_the_training_nodes() -> None:
     problem = tiny_problem()
     logits = torch.randn(2, NODES, 3, generator=generator(1), dtype=torch.float64)
-    for run, loss in enumerate(problem.loss(logits).tolist()):
+    for run, loss in enumerate(problem.loss(logits, None, KEY).tolist()):
         by_hand = 0.0
         for node in problem.train.tolist():
             row = logits[run, node].tolist()
@@ -143,7 +145,7 @@ def test_the_teacher_adds_beta_times_the_cross_entropy_of_all_nodes() -> None:
     logits = torch.randn(2, NODES, 3, generator=generator(2), dtype=torch.float64)
     targets = problem.soften(torch.randn(2, NODES, 3, generator=generator(3), dtype=torch.float64))
     torch.testing.assert_close(targets.sum(dim=-1), torch.ones(2, NODES, dtype=torch.float64))
-    added = (problem.loss(logits, Soft(targets, 0.5)) - problem.loss(logits)).tolist()
+    added = (problem.loss(logits, Soft(targets, 0.5), KEY) - problem.loss(logits, None, KEY)).tolist()
     for run in range(2):
         by_hand = 0.0
         for node in range(NODES):
@@ -165,6 +167,20 @@ def test_measure_is_the_share_of_right_predictions_on_the_split(split: Any) -> N
     assert some == pytest.approx(1 - len(wrong) / len(nodes))
 
 
-def test_to_the_device_it_is_on_changes_nothing() -> None:
+def test_moving_to_a_device_keeps_the_problem() -> None:
     problem = tiny_problem()
-    assert problem.to("cpu") is problem
+    moved = problem.to("cpu")
+    assert moved.fingerprint == problem.fingerprint
+    assert moved.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("part", ["x", "y", "train_mask", "test_mask", "edge_index"])
+def test_the_fingerprint_depends_on_every_part(part: str) -> None:
+    other = getattr(GOOD, part).clone()
+    other[..., -1] = {"x": 7.0, "y": 0, "train_mask": True, "test_mask": False, "edge_index": 0}[part]
+    if part == "edge_index":
+        other[:, -1] = torch.tensor([0, 1]) if [0, 1] not in other.t().tolist() else torch.tensor([0, 2])
+    extra = {"test_mask": GOOD.test_mask & ~other} if part == "train_mask" else {}
+    changed_problem = Problem.from_data(changed(**{part: other}, **extra))
+    assert changed_problem.fingerprint != Problem.from_data(tiny_data()).fingerprint
+    assert Problem.from_data(tiny_data()).fingerprint == tiny_problem().fingerprint

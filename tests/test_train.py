@@ -18,7 +18,8 @@ from aceglt.backbones.base import Dropout, Layout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.graph import GraphBatch
 from aceglt.masks import Counts, Masks, Scores
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Soft
+from aceglt.tasks import NodeProblem
 from aceglt.train import NOISE, Fit, Scoring, Training, fit, initial_scores
 
 HIDDEN = 8
@@ -30,7 +31,7 @@ SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=Fals
 class Case:
     """Everything that a fit of some runs takes."""
 
-    problem: Problem
+    problem: NodeProblem
     backbone: GCN
     start: Params
     masks: Masks
