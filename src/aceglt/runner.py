@@ -16,6 +16,7 @@ from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import BACKBONES, Backbone, Params
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
+from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.problem import Problem
@@ -23,7 +24,6 @@ from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
-from aceglt.storage import write_json
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")

@@ -125,7 +125,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     path = tmp_path / "report.html"
     path.write_text("old")
-    monkeypatch.setattr("aceglt.report.os.replace", fail)
+    monkeypatch.setattr("aceglt.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_report([view()], path)
     assert path.read_text() == "old"
