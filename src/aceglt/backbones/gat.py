@@ -90,7 +90,7 @@ class GAT(Backbone):
         for head, values in enumerate(coefficients):
             aggregated = ops.spmm(graph, values, x.matmul(weights[_first(head)]))
             hidden = self._activate(aggregated, biases[head], dropout, _HIDDEN + head)
-            parts.append(ops.narrow_matmul(hidden, second[head]))
+            parts.append(ops.linear(hidden, second[head]))
         return torch.stack(parts).sum(dim=0)
 
     def _projected(self, weights: Weights) -> Tensor:
@@ -100,9 +100,10 @@ class GAT(Backbone):
         """
         vectors = torch.stack([weights["layer0.source"], weights["layer0.target"]], dim=-1).unbind(1)
         products = [
-            ops.narrow_matmul(weights[_first(head)], vector) for head, vector in enumerate(vectors)
+            ops.linear(weights[_first(head)], vector) for head, vector in enumerate(vectors)
         ]  # heads of [S, F, 2]
-        return torch.stack(products, dim=-1).flatten(2)
+        projected: Tensor = torch.stack(products, dim=-1).flatten(2)
+        return projected
 
     def _attention(
         self, graph: GraphBatch, logits: Tensor, scores: Tensor, dropout: Dropout | None, place: int

@@ -51,7 +51,7 @@ class GIN(Backbone):
         hidden, adjacency = state
         if dropout is not None:
             hidden = dropout(hidden, 0, self.dropout)
-        return _layer(weights, 1, graph, adjacency, ops.narrow_matmul(hidden, weights["layer1.weight"]))
+        return _layer(weights, 1, graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
 
 
 def _layer(weights: Weights, layer: int, graph: GraphBatch, adjacency: Tensor, z: Tensor) -> Tensor:
