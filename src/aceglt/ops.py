@@ -150,7 +150,7 @@ class _Blocks:
 
 
 def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A CSR structure without the entries that are not kept; on a GPU, where their count would be awaited, with them."""
+    """A CSR matrix without the entries that are not kept; on a GPU, where their count would be awaited, with them."""
     if values.is_cuda:
         return rowptr.int(), col, values
     before = torch.cat([rowptr.new_zeros(1), keep.cumsum(0)])
