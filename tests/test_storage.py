@@ -166,6 +166,17 @@ def test_a_file_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
         _refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"F32"', b'"I32"'), (b'"shape":[1,3]', b'"shape":[3,1]'), (b'"b":', b'"c":')]
+)
+def test_a_tensor_that_changed_its_type_shape_or_name_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = _written(tmp_path)
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    assert "checksum" in _refusal(path)
+
+
 @pytest.mark.parametrize("text", ["", "no json", "[1]", "3", "[" * 100_000, '{"a":'])
 def test_a_payload_that_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
     metadata = {"kind": "ticket", "format": "1", "payload": text, "sha256": storage._digest(text, {})}
