@@ -61,7 +61,9 @@ def evaluate(
         ticket = Ticket.load(ticket)
     config = ticket.config
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
-    problem = Problem.from_data(source, directed=bool(ticket.graph["directed"])).to(pick_device(device))
+    problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
+        pick_device(device)
+    )
     ticket.check(problem.graph)
     backbone = build_backbone(config, problem)
     start = _initial_weights(ticket, backbone, problem)
@@ -107,5 +109,5 @@ def _train(
     assert result.params is not None
     if observer is not None:
         observer.on_test(level)
-    test = problem.measure(outputs(problem, backbone, result.params, masks), "test")
+    test = problem.measure(outputs(problem, backbone, result.params, masks, "test"), "test")
     return Readings(result.val.tolist(), test.tolist())

@@ -20,7 +20,7 @@ from aceglt.config import Config
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, share
 from aceglt.methods.base import Level, Method, Selection
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Problem, Soft, Split
 from aceglt.train import Fit, Scoring, Training, fit
 
 
@@ -209,16 +209,20 @@ class Search:
     def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
         if self.observer is not None:
             self.observer.on_test(level)
-        return [float(v) for v in self.problem.measure(outputs(self.problem, self.backbone, params, masks), "test")]
+        return [
+            float(v) for v in self.problem.measure(outputs(self.problem, self.backbone, params, masks, "test"), "test")
+        ]
 
 
 @torch.no_grad()
-def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks) -> Tensor:
-    """[S, N, C] of trained runs; run by run, so that the batch has no influence."""
+def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks, split: Split = "train") -> Tensor:
+    """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
+    view = problem.view(split)
+    alive = masks.edges if view is None else view.spread(masks.edges)
     parts = []
     for run in range(masks.runs):
-        edges = masks.edges[run : run + 1]
-        graph = problem.graph.batch(edges, backbone.self_loops)
+        edges = alive[run : run + 1]
+        graph = (view or problem).graph.batch(edges, backbone.self_loops)
         weights = backbone.weights(params[run : run + 1])
         parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), problem.features))
     return torch.cat(parts)

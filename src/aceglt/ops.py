@@ -40,6 +40,11 @@ def row_sum(batch: GraphBatch, values: Tensor) -> Tensor:
     return spmm(batch, values, ones).reshape(-1)
 
 
+def linear(h: Tensor, weight: Tensor) -> Tensor:
+    """[S, N, C] = h [S, N, H] · weight [S, H, C]; a single run takes the plain product, which is faster on a CPU."""
+    return (h.squeeze(0) @ weight.squeeze(0)).unsqueeze(0) if len(h) == 1 else h @ weight
+
+
 class Features:
     """Node features X [N, F], shared by all runs; kept sparse for the products where that is cheaper."""
 
@@ -57,13 +62,24 @@ class Features:
         return result
 
     def _forward(self, weight: Tensor) -> Tensor:
-        left = self._csr if self._csr is not None else self._dense
-        assert left is not None
-        return torch.stack([left @ w for w in weight])
+        return _each_run(self._csr if self._csr is not None else self._dense, weight)
 
     def _backward(self, grad: Tensor) -> Tensor:
-        left = self._csr_t if self._csr_t is not None else self._dense.t()  # type: ignore[union-attr]
-        return torch.stack([left @ g for g in grad])
+        return _each_run(self._csr_t if self._csr_t is not None else self._dense.t(), grad)  # type: ignore[union-attr]
+
+
+def _each_run(left: Tensor | None, right: Tensor) -> Tensor:
+    """[S, n, H] products of one (sparse or dense) matrix with each run's."""
+    assert left is not None
+    out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
+    for run, dense in enumerate(right):
+        _product(left, dense, out[run])
+    return out
+
+
+def _product(left: Tensor, dense: Tensor, out: Tensor) -> Tensor:
+    """left · dense into `out`; the plain operator would clear and copy the output besides."""
+    return torch.addmm(out, left, dense, beta=0, out=out)
 
 
 class _FeatureMatmul(torch.autograd.Function):
@@ -97,7 +113,8 @@ class _Spmm(torch.autograd.Function):
         ctx.batch = batch
         ctx.save_for_backward(values, dense)
         matrix = _csr(batch.rowptr, batch.col32, values)
-        return (matrix @ dense.reshape(-1, dense.shape[-1])).view(dense.shape)
+        flat = dense.reshape(-1, dense.shape[-1])
+        return _product(matrix, flat, torch.empty_like(flat)).view(dense.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -109,7 +126,7 @@ class _Spmm(torch.autograd.Function):
             grad_values = _sddmm(batch, values, grad, dense.reshape(grad.shape))
         if ctx.needs_input_grad[1]:
             transposed = _csr(batch.transposed_rowptr, batch.transposed_col, values[batch.transpose])
-            grad_dense = (transposed @ grad).view(dense.shape)
+            grad_dense = _product(transposed, grad, torch.empty_like(grad)).view(dense.shape)
         return grad_values, grad_dense, None
 
 

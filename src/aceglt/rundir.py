@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from aceglt import storage
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError
+from aceglt.files import short_digest, write_json
 
 
 class RunDir:
@@ -73,7 +73,7 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
-        storage.write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
+        write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
         """The configuration; RunError where it is damaged or of another version."""
@@ -148,6 +148,6 @@ def results_of(path: Path) -> Mapping[str, Any]:
 
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
-    digest = storage.short_digest(json.dumps(config.identity(), sort_keys=True))
+    digest = short_digest(json.dumps(config.identity(), sort_keys=True))
     stem = Path(config.dataset).stem
     return os.path.join("runs", f"{stem}-{config.backbone}-{config.method}-{config.axis}-{digest}")

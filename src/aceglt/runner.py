@@ -16,6 +16,7 @@ from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import BACKBONES, Backbone, Params
 from aceglt.config import Config, check_type, resolve
 from aceglt.errors import ConfigError
+from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.problem import Problem
@@ -23,7 +24,6 @@ from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
-from aceglt.storage import write_json
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
@@ -97,7 +97,9 @@ def search(
     config = resolve(preset, **settings)
     method = build_method(config)
     source = data if data is not None else datasets.load(config.dataset, data_root)
-    problem = Problem.from_data(source, config.dataset if data is not None else None).to(pick_device(device))
+    problem = Problem.from_data(source, config.dataset if data is not None else None, config.task).to(
+        pick_device(device)
+    )
     with ExitStack() as stack:
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
@@ -118,7 +120,7 @@ def build_method(config: Config) -> Method:
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
-    return BACKBONES[config.backbone](problem.x.shape[1], problem.num_classes, config.hidden)
+    return BACKBONES[config.backbone](problem.x.shape[1], problem.out_features, config.hidden)
 
 
 def pick_device(name: str) -> torch.device:
@@ -263,7 +265,7 @@ class _Runner:
             },
             sizes={
                 "in_features": self.problem.x.shape[1],
-                "out_features": self.problem.num_classes,
+                "out_features": self.problem.out_features,
                 "macs": self.search.macs(state.records[-1].alive),
                 "dense_macs": self.search.macs(),
             },

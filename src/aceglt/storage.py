@@ -1,11 +1,9 @@
-"""Files that are whole or not there: atomic writes, and safetensors with a checked payload."""
+"""Safetensors files with a checked payload."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,32 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from aceglt.errors import AcegltError
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """The process's umask, which temporary files ignore."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+from aceglt.files import write_atomic
 
 
 def write_tensors(
@@ -119,8 +92,3 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 def _first_line(problem: BaseException) -> str:
     return (str(problem).splitlines() or [type(problem).__name__])[0][:200]
-
-
-def short_digest(text: str) -> str:
-    """Six hexadecimal digits that tell texts apart."""
-    return hashlib.sha256(text.encode()).hexdigest()[:6]

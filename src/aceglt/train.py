@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from aceglt import rng
-from aceglt.backbones.base import Backbone, Dropout, Params
+from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.masks import Masks, Scores
 from aceglt.problem import Problem, Soft
 
+_LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
 
@@ -103,7 +104,10 @@ def fit(
 
 
 class _Trainer:
-    """One group of runs in training. Dead elements are 0 and have no gradient, so they stay 0."""
+    """One group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
+
+    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
+    """
 
     def __init__(
         self,
@@ -116,84 +120,114 @@ class _Trainer:
         scoring: Scoring | None,
         soft: Soft | None,
     ) -> None:
-        self.problem, self.backbone, self.masks = problem, backbone, masks
+        self.problem, self.backbone, self.runs = problem, backbone, masks.runs
         self.scoring, self.soft, self.key = scoring, soft, key
         self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
-        self.weights = start.prunable * masks.weights  # [S, P]
-        self.other = start.other.clone()  # [S, Q]
-        self.edge_values = masks.edges.to(self.weights.dtype)  # [S, E]: scores, or 1 where alive
-        groups = [{"params": _non_empty(self.weights, self.other), "weight_decay": training.weight_decay}]
+        self.view = problem.view("val")
+        if self.view is not None:
+            self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
+        self.alive = self._matrices(masks.weights)
+        self.weights = self._matrices(start.prunable * masks.weights)
+        self.others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
+        self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
+        self.weight_scores: dict[str, Tensor] = {}
+        groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
         if scoring is not None:
             first = initial_scores(key, masks)
-            self.weight_scores, self.edge_values = first.weights, first.edges
+            self.weight_scores, self.edge_values = self._matrices(first.weights), first.edges
+            self.effective = {name: torch.empty_like(part) for name, part in self.weights.items()}
             decay = training.weight_decay if scoring.decay else 0.0
-            groups.append({"params": _non_empty(self.weight_scores, self.edge_values), "weight_decay": decay})
+            groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": decay})
         self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
+    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
+        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
+        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+
     def run(self, epochs: int, observer: Observer | None) -> Fit:
-        best = _Best(self.masks.runs, self.weights.device)
-        diverged = torch.zeros(self.masks.runs, dtype=torch.int64, device=self.weights.device)
+        best = _Best(self.runs, self.edge_values.device)
+        diverged = torch.zeros(self.runs, dtype=torch.int64, device=self.edge_values.device)
         for epoch in range(epochs):
             loss = self._step(epoch, best)
             diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch + 1, diverged)
             if observer is not None:
-                observer.on_epoch(epoch + 1, epochs, self.masks.runs, best.mean)
+                observer.on_epoch(epoch + 1, epochs, self.runs, best.mean)
         best.update(epochs, self._validate(), self._kept())
         _check_finite(diverged)
         return self._result(best)
 
     def _step(self, epoch: int, best: _Best) -> Tensor:
         """Validate the weights that the last epoch left, then train them for one more."""
-        effective = self._effective()
-        leaves = {name: part.requires_grad_() for name, part in self.backbone.prunable.split(effective).items()}
-        others = {name: part.detach().requires_grad_() for name, part in self.backbone.other.split(self.other).items()}
+        prunable, others = _leaves(self._effective()), _leaves(self.others)
         edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
-        weights = {**leaves, **others}
+        weights = {**prunable, **others}
         state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
         if epoch > 0:
-            with torch.no_grad():
-                logits = self.backbone.head(weights, self.graph, state, None)
-                best.update(epoch, self.problem.measure(logits, "val"), self._kept())
-        logits = self.backbone.head(weights, self.graph, state, Dropout(rng.fold(self.key, 2 + epoch)))
-        loss = self.problem.loss(logits, self.soft)
-        wanted = [*leaves.values(), *others.values(), *([edge_values] if self.scoring else [])]
+            best.update(epoch, self._validate(weights, state), self._kept())
+        key = rng.fold(self.key, 2 + epoch)
+        outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+        loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted)
-        self._update(grads[: len(leaves)], grads[len(leaves) : len(weights)], grads[-1])
+        self._update(dict(zip(weights, grads, strict=False)), grads[-1])
         return loss.detach()
 
-    def _effective(self) -> Tensor:
-        return self.weights * self.weight_scores if self.scoring else self.weights.detach()
-
-    def _update(self, prunable: tuple[Tensor, ...], other: tuple[Tensor, ...], edges: Tensor) -> None:
-        grad = torch.cat([g.flatten(1) for g in prunable], dim=1)  # [S, P] of the effective weights
-        if other:
-            self.other.grad = torch.cat([g.flatten(1) for g in other], dim=1)
+    def _effective(self) -> dict[str, Tensor]:
+        """The weights that act: with scores, their product."""
         if self.scoring is None:
-            self.weights.grad = grad.mul_(self.masks.weights)
-        else:
-            self.weight_scores.grad = _with_l1(grad * self.weights, self.weight_scores, self.scoring.lambda_weights)
-            self.edge_values.grad = _with_l1(edges.contiguous(), self.edge_values, self.scoring.lambda_edges)
-            self.weights.grad = grad.mul_(self.weight_scores)
+            return self.weights
+        for name, part in self.weights.items():
+            torch.mul(part, self.weight_scores[name], out=self.effective[name])
+        return self.effective
+
+    def _update(self, grads: dict[str, Tensor], edges: Tensor) -> None:
+        """Gradients of weights and scores from those of the effective weights, then one step of Adam."""
+        for name, part in self.others.items():
+            part.grad = grads[name]
+        for name, weight in self.weights.items():
+            grad = grads[name]
+            if self.scoring is None:
+                weight.grad = grad.mul_(self.alive[name])
+            else:
+                score, l1 = self.weight_scores[name], self.effective[name]  # the buffer is free until the next forward
+                torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
+                score.grad = l1.addcmul_(grad, weight)
+                weight.grad = grad.mul_(score)
+        if self.scoring is not None:
+            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
         self.optimiser.step()
         if self.scoring is not None and self.scoring.clamp:
-            self.weight_scores.clamp_(0.0, 1.0)
-            self.edge_values.clamp_(0.0, 1.0)
+            for score in (*self.weight_scores.values(), self.edge_values):
+                score.clamp_(0.0, 1.0)
 
-    def _kept(self) -> tuple[Tensor, Tensor]:
+    def _kept(self) -> list[Tensor]:
         """What of the best epoch is kept: scores, or weights."""
-        return (self.weight_scores, self.edge_values) if self.scoring else (self.weights, self.other)
+        return [*self.weight_scores.values(), self.edge_values] if self.scoring else self._all_weights()
+
+    def _all_weights(self) -> list[Tensor]:
+        return [*self.weights.values(), *self.others.values()]
 
     @torch.no_grad()
-    def _validate(self) -> Tensor:
-        weights = {**self.backbone.prunable.split(self._effective()), **self.backbone.other.split(self.other)}
-        logits = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
-        return self.problem.measure(logits, "val")
+    def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
+        """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
+        weights = weights or {**self._effective(), **self.others}
+        if self.view is not None:
+            values = self.view.spread(self.edge_values)
+            outputs = self.backbone.apply(weights, self.view_graph, values, self.problem.features)
+        elif state is not None:
+            outputs = self.backbone.head(weights, self.graph, state, None)
+        else:
+            outputs = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
+        return self.problem.measure(outputs, "val")
 
     def _result(self, best: _Best) -> Fit:
+        matrices = len(self.weights)
         if self.scoring is None:
-            return Fit(best.val, best.epoch, Params(*best.kept), None)
+            return Fit(
+                best.val, best.epoch, Params(_flat(best.kept[:matrices]), _flat(best.kept[matrices:], self.runs)), None
+            )
         kept = best.kept if self.scoring.epoch == "best" else self._kept()
-        return Fit(best.val, best.epoch, None, Scores(*kept))
+        return Fit(best.val, best.epoch, None, Scores(_flat(kept[:matrices]), kept[matrices]))
 
 
 class _Best:
@@ -202,15 +236,15 @@ class _Best:
     def __init__(self, runs: int, device: torch.device) -> None:
         self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)
         self.epoch = torch.zeros(runs, dtype=torch.int64, device=device)
-        self.kept: tuple[Tensor, ...] = ()
+        self.kept: list[Tensor] = []
 
-    def update(self, epoch: int, val: Tensor, tensors: tuple[Tensor, ...]) -> None:
+    def update(self, epoch: int, val: Tensor, tensors: list[Tensor]) -> None:
         better = val > self.val
         if not self.kept:
-            self.kept = tuple(t.clone() for t in tensors)
+            self.kept = [t.clone() for t in tensors]
         elif val.device.type != "cpu" or bool(better.any()):
             for kept, new in zip(self.kept, tensors, strict=True):
-                torch.where(better.unsqueeze(1), new, kept, out=kept)
+                torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, kept, out=kept)
         self.val = torch.where(better, val, self.val)
         self.epoch = torch.where(better, epoch, self.epoch)
 
@@ -218,9 +252,13 @@ class _Best:
         return float(self.val.mean())
 
 
-def _with_l1(grad: Tensor, scores: Tensor, strength: float) -> Tensor:
-    """The gradient of the scores with λ·sign(score) added; dead scores are 0 and get none."""
-    return grad.add_(scores.sign(), alpha=strength)
+def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: part.detach().requires_grad_() for name, part in parts.items()}
+
+
+def _flat(parts: list[Tensor], runs: int = 0) -> Tensor:
+    """[S, n] of matrices [S, *shape]; an empty [runs, 0] of none."""
+    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else torch.zeros(runs, 0)
 
 
 def _check_finite(diverged: Tensor) -> None:
@@ -230,10 +268,6 @@ def _check_finite(diverged: Tensor) -> None:
             f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
             "try a lower learning rate (--lr) or check the features"
         )
-
-
-def _non_empty(*tensors: Tensor) -> list[Tensor]:
-    return [t for t in tensors if t.numel()]
 
 
 def _cat(fits: list[Fit]) -> Fit:

@@ -97,5 +97,5 @@ def _optional(draw: random.Random, number: int) -> dict[str, Any]:
     return {
         "diagnostics": {"weights": choice(round(1_896_448 * 0.8**number)), "edges": choice(4522)},
         "epochs": {"select": 560, "retrain": 200},
-        "seconds": {"select": round(70 * 0.9**number, 2), "retrain": round(25 * 0.9**number, 2)},
+        "phases": {"select": round(70 * 0.9**number, 2), "retrain": round(25 * 0.9**number, 2)},
     }

@@ -125,7 +125,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     path = tmp_path / "report.html"
     path.write_text("old")
-    monkeypatch.setattr("aceglt.report.os.replace", fail)
+    monkeypatch.setattr("aceglt.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_report([view()], path)
     assert path.read_text() == "old"
@@ -267,7 +267,7 @@ def test_diagnostics_may_be_incomplete() -> None:
 def test_cost_is_summed_over_levels() -> None:
     run = with_diagnostics(view(levels=2))
     (row,) = rows(page(run), "Cost of all levels")
-    seconds = [level["seconds"] for level in run.results["levels"]]
+    seconds = [level["phases"] for level in run.results["levels"]]
     assert row["Choosing masks"] == plain(duration(sum(s["select"] for s in seconds)))
     assert row["In all"] == plain(duration(sum(s["select"] + s["retrain"] for s in seconds)))
     assert (row["Epochs, choosing"], row["Epochs, retraining"]) == ("1,120", "400")

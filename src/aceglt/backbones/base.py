@@ -71,12 +71,12 @@ class _MaskedScale(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, keep: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(keep)
         ctx.scale = scale
-        return (h * keep).mul_(scale)
+        return torch.where(keep, h, 0.0).mul_(scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
-        return (grads[0] * keep).mul_(ctx.scale), None, None
+        return torch.where(keep, grads[0], 0.0).mul_(ctx.scale), None, None
 
 
 class Backbone(ABC):

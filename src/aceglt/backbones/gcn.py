@@ -41,7 +41,7 @@ class GCN(Backbone):
         hidden, adjacency = state
         if dropout is not None:
             hidden = dropout(hidden, 0, self.dropout)
-        return ops.spmm(graph, adjacency, hidden @ weights["layer1.weight"])
+        return ops.spmm(graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
 
 
 def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aceglt.errors import AcegltError
+from aceglt.files import write_atomic
 from aceglt.report.page import render
 from aceglt.report.view import RunView
-from aceglt.storage import write_atomic
 
 __all__ = ["ReportUnavailable", "RunView", "write_report"]
 
