@@ -151,7 +151,7 @@ def test_a_truncated_file_is_refused_in_one_line(tmp_path: Path) -> None:
         (["--seeds", "x"], "--seeds takes a number, a list such as 0,4,7 or a range such as 5-9; found 'x'"),
         (["--seeds", "1,1"], "seeds must differ"),
         (["--seeds", "0-99999999999"], "--seeds names 100000000000 seeds"),
-        (["--seeds", "99999999999"], "seeds must be from 1 to 1000"),
+        (["--seeds", "99999999999"], "seeds must be 1000 or fewer"),
         (["-m", "rounds"], "--method-option takes NAME=VALUE, found 'rounds'"),
         (["-m", "rounds=2"], "method ugs has no option 'rounds'"),
         (["--method", "ace", "-m", "rounds=2.5"], "rounds must be a whole number"),

@@ -125,7 +125,8 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     made = {name: value for name, value in choices.items() if value is not None}
     _known(made)
     if isinstance(made.get("seeds"), int):
-        _check("seeds", made["seeds"], 1 <= made["seeds"] <= MAX_SEEDS, f"from 1 to {MAX_SEEDS}")
+        _check("seeds", made["seeds"], made["seeds"] >= 1, "1 or more")
+        _check("seeds", made["seeds"], made["seeds"] <= MAX_SEEDS, f"{MAX_SEEDS} or fewer")
         made["seeds"] = tuple(range(made["seeds"]))
     elif "seeds" in made:
         made["seeds"] = tuple(made["seeds"])
