@@ -106,9 +106,9 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """For such a process: this aceglt, one thread, a plain and wide output."""
+    """For such a process: this aceglt, as many threads as here, a plain and wide output."""
     here = str(Path(aceglt.__file__).parents[1])
-    plain = {"PYTHONPATH": here, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"}
+    plain = {"PYTHONPATH": here, "OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "200", "NO_COLOR": "1"}
     return {**{k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "ACEGLT_DATA")}, **plain}
 
 

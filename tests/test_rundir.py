@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 from search_samples import environment, files
 
-from aceglt import storage
 from aceglt.config import Config
 from aceglt.errors import RunError
+from aceglt.files import write_atomic
 from aceglt.rundir import RunDir, default_name, is_run, read_json, results_of
 
 CONFIG = Config(method="ugs", levels=2)
@@ -35,6 +36,7 @@ def test_a_second_opener_in_the_same_process_is_refused_until_the_first_ends(tmp
 _SECOND = """
 import sys
 from aceglt.errors import RunError
+from aceglt.files import write_atomic
 from aceglt.rundir import RunDir
 try:
     with RunDir(sys.argv[1]):
@@ -121,9 +123,9 @@ def test_leftovers_are_what_an_unfinished_write_leaves(tmp_path: Path, monkeypat
     """The names that are looked for are the names that are written."""
     run = RunDir(_claimed(tmp_path / "run"))
     seen: list[str] = []
-    monkeypatch.setattr(storage.os, "replace", lambda temporary, path: seen.append(temporary))
+    monkeypatch.setattr(os, "replace", lambda temporary, path: seen.append(temporary))
     for path in (run.config, run.environment, run.results, run.checkpoint, run.report, run.ticket(1, 0)):
-        storage.write_atomic(path, b"half")
+        write_atomic(path, b"half")
     assert sorted(map(str, run._leftovers())) == sorted(seen)
 
 

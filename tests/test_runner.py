@@ -18,6 +18,7 @@ from aceglt import runner
 from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.levels import Outcome, Search
 from aceglt.problem import Problem
+from aceglt.tasks.node import NodeProblem
 from aceglt.ticket import Ticket
 
 
@@ -329,13 +330,13 @@ def test_the_test_set_is_read_exactly_once_per_retraining(method: str, tmp_path:
 
 def test_tuning_never_reads_the_test_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = set()
-    real = Problem.measure
+    real = NodeProblem.measure
 
     def measure(self: Problem, logits: torch.Tensor, split: Any) -> torch.Tensor:
         measured.add(split)
         return real(self, logits, split)
 
-    monkeypatch.setattr(Problem, "measure", measure)
+    monkeypatch.setattr(NodeProblem, "measure", measure)
     result = search(out=tmp_path / "run", test=False, tickets="all")
     assert measured == {"val"}
     assert events(tmp_path / "run", "test read") == []
@@ -362,14 +363,14 @@ def test_masks_do_not_depend_on_the_labels_of_test_nodes() -> None:
 
 def test_divergence_is_reported_and_the_run_can_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search(out=tmp_path / "whole")
-    real, losses = Problem.loss, []
+    real, losses = NodeProblem.loss, []
 
     def loss(self: Problem, *arguments: Any) -> torch.Tensor:
         losses.append(real(self, *arguments))
         return losses[-1] * float("nan") if len(losses) > 20 else losses[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Problem, "loss", loss)
+        patch.setattr(NodeProblem, "loss", loss)
         with pytest.raises(TrainingError, match="NaN or infinite at epoch"):
             search(out=tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint").exists()
@@ -417,7 +418,7 @@ def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytes
         ({"method": "ace", "method_options": {"temperature": float("inf")}}, "temperature must be finite"),
         ({"method": "ace", "method_options": {"keep": "worst"}}, "unknown ace: keep 'worst'; known are last, best"),
         ({"target_model": 0.5, "prune_model": 1e-300, "lr": -1}, "lr must be above 0"),
-        ({"seeds": 10**9}, "seeds must be from 1 to 1000"),
+        ({"seeds": 10**9}, "seeds must be 1000 or fewer"),
         ({"seeds": []}, "at least one seed"),
     ],
 )

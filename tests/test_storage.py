@@ -1,23 +1,20 @@
-"""Files that are whole or not there."""
+"""Safetensors with a checked payload."""
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
-from search_samples import bits_flipped, files
+from search_samples import bits_flipped
 
 from aceglt import storage
 from aceglt.errors import RunError, TicketError
-from aceglt.files import write_json
 
 TENSORS = {"a": torch.tensor([1.5, -2.0]), "b": torch.tensor([[1, 2, 255]], dtype=torch.uint8)}
 PAYLOAD = {"name": "é", "values": [1, 2.5, None]}
@@ -34,62 +31,6 @@ def _refusal(path: Path) -> str:
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
     return str(caught.value)
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    storage.write_atomic(path, b"old")
-    for function in ("fsync", "chmod", "replace"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, function, _full_disk)
-            with pytest.raises(OSError, match="No space left"):
-                storage.write_atomic(path, b"new and longer")
-        assert path.read_bytes() == b"old", function
-        assert files(tmp_path) == {"file"}, function
-
-
-def _full_disk(*_: Any) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    storage.write_atomic(tmp_path / "file", b"old")
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        storage.write_atomic(tmp_path / "file", b"new")
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert files(tmp_path) == {"file"}
-
-
-def test_a_write_replaces_the_old_file(tmp_path: Path) -> None:
-    for content in (b"a long first content", b"short"):
-        storage.write_atomic(tmp_path / "file", content)
-        assert (tmp_path / "file").read_bytes() == content
-    assert files(tmp_path) == {"file"}
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_permissions_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
-    before = os.umask(umask)
-    try:
-        storage.write_atomic(tmp_path / "file", b"content")
-        assert os.umask(umask) == umask, "the process keeps its umask"
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
-
-
-def test_json_with_a_value_that_is_not_a_number_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        write_json(tmp_path / "file", {"a": float("nan")})
-    assert files(tmp_path) == set()
 
 
 @given(st.integers(1, 3).flatmap(lambda runs: st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=runs, max_size=runs)), st.integers(0, 9))  # noqa: E501  # fmt: skip
@@ -165,6 +106,17 @@ def test_a_file_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
     for damaged in bits_flipped(path.read_bytes()):
         path.write_bytes(damaged)
         _refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"F32"', b'"I32"'), (b'"shape":[1,3]', b'"shape":[3,1]'), (b'"b":', b'"c":')]
+)
+def test_a_tensor_that_changed_its_type_shape_or_name_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = _written(tmp_path)
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    assert "checksum" in _refusal(path)
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[1]", "3", "[" * 100_000, '{"a":'])
