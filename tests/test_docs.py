@@ -1,0 +1,119 @@
+"""Every code block of README.md and docs/ runs, with small networks and short trainings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_samples import npz
+from typer.testing import CliRunner
+
+import aceglt
+from aceglt.cli import app
+from aceglt.runner import search
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+NOT_RUN = {
+    "make demo": "makes a virtual environment from the network",
+    "make test": "is this test suite",
+}
+"""Commands that cannot run here, and why."""
+
+SHORT = {"epochs": 2, "hidden": 8, "levels": 1, "seeds": 1}
+"""What every search on a page is cut down to."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """(language, code) of each fenced block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def with_blocks(language: str) -> list[Any]:
+    return [pytest.param(page, id=page.name) for page in PAGES if any(kind == language for kind, _ in blocks(page))]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder to work in, where searches are short."""
+
+    def short_search(*args: Any, **settings: Any) -> aceglt.SearchResult:
+        rounds = {"rounds": 1, "refine_epochs": 1} if settings.get("method", "ace") == "ace" else {}
+        return search(*args, **{**settings, **SHORT, "method_options": rounds, "device": "cpu"})
+
+    monkeypatch.setattr(aceglt, "search", short_search, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_there_are_no_blocks_of_unknown_languages() -> None:
+    kinds = {(page.name, kind) for page in PAGES for kind, _ in blocks(page)}
+    assert {kind for _, kind in kinds} <= {"python", "sh"}, kinds
+
+
+@pytest.mark.parametrize("page", with_blocks("python"))
+@pytest.mark.usefixtures("short")
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path) -> None:
+    names: dict[str, Any] = {}
+    for kind, code in blocks(page):
+        if kind == "python":
+            exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", with_blocks("sh"))
+def test_the_commands_of_a_page_run(page: Path, short: Path) -> None:
+    run = short / "RUN"
+    search(dataset=str(npz(short)), method="random", out=run, device="cpu", **SHORT)
+    ticket = next((run / "tickets").iterdir())
+    (short / "tiny.npz").rename(short / "my_graph.npz")
+    for line in commands(page):
+        if line in NOT_RUN:
+            continue
+        words = shlex.split(line)
+        assert words[0] == "aceglt", f"neither an aceglt command nor in NOT_RUN: {line}"
+        arguments = shortened(["RUN" if w == "RUN" else str(ticket) if w == "TICKET" else w for w in words[1:]])
+        outcome = CliRunner().invoke(app, arguments)
+        assert outcome.exit_code == 0, f"{line}\n{outcome.output}"
+
+
+def test_what_is_not_run_is_on_a_page() -> None:
+    found = {line for page in PAGES for line in commands(page)}
+    assert set(NOT_RUN) <= found
+
+
+def commands(page: Path) -> list[str]:
+    code = "".join(text for kind, text in blocks(page) if kind == "sh")
+    lines = (line.split(" #")[0].strip() for line in code.splitlines())
+    return [line for line in lines if line]
+
+
+def shortened(words: list[str]) -> list[str]:
+    """The command on the small graph, with a short training; of options given twice the last counts."""
+    graph = ["--dataset", "my_graph.npz"]
+    if words[0] == "search":
+        ace = ["-m", "rounds=1", "-m", "refine_epochs=1"] if "--method" not in words else []
+        levels = ["--levels", "1"] if "longer" not in " ".join(words) else []
+        return [*words, *graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", *levels, *ace]
+    extra = {"evaluate": [*graph, "--seeds", "1"], "bench": [*graph, "--repeats", "1"], "predict": graph}
+    return [*words, *extra.get(words[0], [])]
+
+
+def test_every_command_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert names == set(re.findall(r"^## (\w+)$", text, re.MULTILINE))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in aceglt.__all__ if name != "__version__" and f"`{name}" not in text] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
