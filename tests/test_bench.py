@@ -80,3 +80,10 @@ def test_the_command_prints_a_table_and_writes_what_is_asked_for(tmp_path: Path)
     rows = json.loads(Path(files["b.json"]).read_text())["rows"]
     assert {row["variant"] for row in rows} == {"pyg", "dense", "ticket"}
     assert "one node's neighbourhood" in Path(files["b.html"]).read_text().replace("\\u0027", "'")
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured_too() -> None:
+    result = benchmark(random_ticket("gcn", 0.3), graph(), device="cuda", repeats=3)
+    assert all(row.memory_bytes > graph().x.nbytes for row in result.rows)
+    assert result.device == torch.cuda.get_device_name()

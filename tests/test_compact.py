@@ -163,3 +163,13 @@ def test_a_model_moves_to_another_type() -> None:
     after = model.double()(x, arcs)
     assert after.dtype == torch.float64
     torch.testing.assert_close(after.float(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.usefixtures("_double")
+def test_a_gpu_gives_the_same(backbone: str, density: float) -> None:
+    ticket, x = random_ticket(backbone, 0.3), features(density)
+    out = ticket.model().to("cuda")(x.to("cuda"), alive_arcs(ticket).to("cuda"))
+    assert_close(out.cpu(), masked_outputs(ticket, x), 1e-9)

@@ -6,7 +6,7 @@ it is one that `torch.export` and ONNX know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,30 +111,32 @@ class Layer(nn.Module):
 
     def __init__(self, spec: LayerSpec, linear: type[Linear] = Linear) -> None:
         super().__init__()
-        self.activation = spec.activation
-        shifts = _split(spec.shift, spec.widths)
-        weights = spec.weight.split(spec.widths, dim=1)
-        self.heads = nn.ModuleList(linear(w, s) for w, s in zip(weights, shifts, strict=True))
-        self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
+        self.activation, self.widths = spec.activation, spec.widths
+        self.attends = spec.attention is not None
+        self.attention = None
+        if spec.attention is not None and len(spec.widths) == 1:  # one pass over h gives units and logits
+            self.heads = nn.ModuleList([linear(torch.cat([spec.weight, spec.attention], dim=1), _joined_shift(spec))])
+        else:
+            weights, shifts = spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths)
+            self.heads = nn.ModuleList(linear(w, s) for w, s in zip(weights, shifts, strict=True))
+            self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
         self.own = None if spec.own is None else fixed(spec.own)
         self.bias = None if spec.bias is None else fixed(spec.bias)
-        self.widths = spec.widths
 
     def forward(self, blocks: Sequence[Tensor], graph: MessageGraph) -> list[Tensor]:
-        coefficients = self._attend(blocks, graph)
+        units, logits = self._products(blocks)
+        coefficients = [None] * len(self.widths) if logits is None else _attend(logits, graph)
         biases = _split(self.bias, self.widths)
         return [
-            self._finish(graph, head(blocks), values, bias)
-            for head, values, bias in zip(self.heads, coefficients, biases, strict=True)
+            self._finish(graph, z, values, bias) for z, values, bias in zip(units, coefficients, biases, strict=True)
         ]
 
-    def _attend(self, blocks: Sequence[Tensor], graph: MessageGraph) -> Sequence[Tensor | None]:
-        """Coefficients [A] of each head; None stands for the graph's own."""
-        if self.attention is None:
-            return [None] * len(self.widths)
-        source, target = self.attention(blocks).chunk(2, dim=1)
-        coefficients = graph.softmax(F.leaky_relu(graph.pairs(source, target), SLOPE))
-        return coefficients.t().contiguous().unbind(0)
+    def _products(self, blocks: Sequence[Tensor]) -> tuple[Iterable[Tensor], Tensor | None]:
+        """Units of each head, made when they are asked for, so that they are still in the cache; attention logits."""
+        if self.attends and self.attention is None:
+            units, logits = self.heads[0](blocks).split([self.widths[0], 2], dim=1)
+            return [units.contiguous()], logits
+        return (head(blocks) for head in self.heads), None if self.attention is None else self.attention(blocks)
 
     def _finish(self, graph: MessageGraph, z: Tensor, coefficients: Tensor | None, bias: Tensor | None) -> Tensor:
         out = graph.sum(z, coefficients)
@@ -143,6 +145,21 @@ class Layer(nn.Module):
         if bias is not None:
             out = out + bias
         return ACTIVATIONS[self.activation](out)
+
+
+def _joined_shift(spec: LayerSpec) -> Tensor | None:
+    assert spec.attention is not None
+    if spec.shift is None and spec.attention_shift is None:
+        return None
+    parts = ((spec.shift, spec.weight), (spec.attention_shift, spec.attention))
+    return torch.cat([like.new_zeros(like.shape[1]) if shift is None else shift for shift, like in parts])
+
+
+def _attend(logits: Tensor, graph: MessageGraph) -> Sequence[Tensor]:
+    """Coefficients [A] of each head, from the logits of its sources and targets."""
+    source, target = logits.chunk(2, dim=1)
+    coefficients = graph.softmax(F.leaky_relu(graph.pairs(source, target), SLOPE))
+    return coefficients.t().contiguous().unbind(0)
 
 
 class TicketModel(nn.Module):
