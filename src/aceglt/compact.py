@@ -56,10 +56,8 @@ class CompactModel(nn.Module):
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
         first = cast(MeasuredLinear, cast(Layer, self.layers[0]).heads[0])
         x = x.to(first.weight.dtype)
-        if len(self.features) < self.in_features:
-            x = x.index_select(1, self.features)
         graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
-        return Inputs(first.choose_input(x.contiguous()), graph)
+        return Inputs(first.choose_input(x, self.features), graph)
 
     @torch.no_grad()
     def run(self, inputs: Inputs) -> Tensor:
@@ -218,19 +216,20 @@ class MeasuredLinear(Linear):
         assert out is not None
         return out if self.shift is None else out.add_(self.shift)
 
-    def choose_input(self, x: Tensor) -> Tensor:
-        """x, or x as a sparse matrix, whichever this layer multiplies faster."""
+    def choose_input(self, x: Tensor, features: Tensor) -> Tensor:
+        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster."""
         nonzeros = int(torch.count_nonzero(x))
         if nonzeros > _SPARSE * x.numel():
-            return x
+            return _dense_columns(x, features)
 
         def trials() -> dict[str, Callable[[], Any]]:
-            sparse = ops.to_csr(x)
-            self([x])  # so that its own choice is made and not timed
-            return {"dense": lambda: self([x]), "sparse": lambda: self([sparse])}
+            dense, sparse = _dense_columns(x, features), _sparse_columns(x, features)
+            self([dense])  # so that its own choice is made and not timed
+            return {"dense": lambda: self([dense]), "sparse": lambda: self([sparse])}
 
-        choice = fastest(("input", *self._shape(x), _bucket(x.numel() // max(1, nonzeros))), x.device, trials)
-        return ops.to_csr(x) if choice == "sparse" else x
+        shape = self._shape(len(x), len(features), x.dtype)
+        choice = fastest(("input", *shape, _bucket(x.numel() // max(1, nonzeros))), x.device, trials)
+        return (_sparse_columns if choice == "sparse" else _dense_columns)(x, features)
 
     def _choose(self, block: Tensor, rows: slice) -> str:
         if block.layout == torch.sparse_csr:
@@ -239,7 +238,7 @@ class MeasuredLinear(Linear):
         if self._nonzeros < _SPARSE * self.weight.numel():
             names.append("sparse weight")
         return fastest(
-            ("product", *self._shape(block)),
+            ("product", *self._shape(block.shape[0], block.shape[1], block.dtype)),
             block.device,
             lambda: {name: partial(self._multiply, name, block, rows) for name in names},
         )
@@ -264,18 +263,30 @@ class MeasuredLinear(Linear):
             self._operands[key] = transposed if kernel == "narrow" else ops.to_csr(transposed)
         return self._operands[key]
 
-    def _shape(self, block: Tensor) -> tuple[Any, ...]:
+    def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
         """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
 
         Small counts of nodes are all alike, so that a server of single nodes need not measure again and again.
         """
-        return (
-            _bucket(max(_FEW_NODES, block.shape[0])),
-            block.shape[1],
-            self.weight.shape[1],
-            _bucket(self._nonzeros),
-            block.dtype,
-        )
+        return _bucket(max(_FEW_NODES, nodes)), width, self.weight.shape[1], _bucket(self._nonzeros), dtype
+
+
+def _dense_columns(x: Tensor, columns: Tensor) -> Tensor:
+    return x.contiguous() if len(columns) == x.shape[1] else x.index_select(1, columns)
+
+
+def _sparse_columns(x: Tensor, columns: Tensor) -> Tensor:
+    """Some columns of x as CSR, taken from the few non-zeros: a copy of x would take longer than the product."""
+    csr = ops.to_csr(x)
+    if len(columns) == x.shape[1]:
+        return csr
+    place = torch.full((x.shape[1],), -1, dtype=torch.int32, device=x.device)
+    place[columns] = torch.arange(len(columns), dtype=torch.int32, device=x.device)
+    col = place[csr.col_indices()]
+    kept = col >= 0
+    before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))
+    rowptr = before[csr.crow_indices()].int()
+    return torch.sparse_csr_tensor(rowptr, col[kept], csr.values()[kept], (x.shape[0], len(columns)))
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}
