@@ -124,6 +124,14 @@ class GraphBatch:
     def col32(self) -> Tensor:
         return self.col.int()
 
+    @cached_property
+    def by_run(self) -> list[tuple[Tensor, slice]]:
+        """Each run's arcs as PyG's `edge_index`, sorted by target, and where they are among all arcs."""
+        bounds = self.rowptr[:: self.num_nodes].tolist()
+        parts = [slice(first, last) for first, last in zip(bounds, bounds[1:], strict=False)]
+        both = torch.stack([self.col, self.row])
+        return [(both[:, part] - run * self.num_nodes, part) for run, part in enumerate(parts)]
+
 
 def _pointers(sorted_rows: Tensor, size: int) -> Tensor:
     counts = torch.bincount(sorted_rows, minlength=size)

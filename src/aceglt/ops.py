@@ -50,6 +50,7 @@ class Features:
 
     def __init__(self, x: Tensor) -> None:
         self.shape = (x.shape[0], x.shape[1])
+        self.dense = x
         self.nnz = int(torch.count_nonzero(x))
         density = self.nnz / max(1, x.numel())
         self._csr = _to_csr(x) if density < _SPARSE_FORWARD else None

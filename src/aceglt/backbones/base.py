@@ -57,11 +57,11 @@ class Dropout:
     """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""
 
     def __init__(self, key: Tensor) -> None:
-        self._key = key  # [S]
+        self.key = key  # [S]
 
     def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, …] with probability p and scale up the rest."""
-        keep = rng.keep_mask(rng.fold(self._key, layer), h[0].numel(), p).view(h.shape)
+        keep = rng.keep_mask(rng.fold(self.key, layer), h[0].numel(), p).view(h.shape)
         result: Tensor = _MaskedScale.apply(h, keep, 1.0 / (1.0 - p))
         return result
 
@@ -91,6 +91,8 @@ class Backbone(ABC):
     """Whether the layers add self-loops (never pruned) to the graph."""
     prunable: Layout
     other: Layout
+    buffers: frozenset[str] = frozenset()
+    """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
 
