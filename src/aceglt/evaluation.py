@@ -10,12 +10,15 @@ import torch
 
 from aceglt import datasets, rng
 from aceglt.backbones import Backbone, Params
+from aceglt.config import Config
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
+from aceglt.resolve import Own, is_own, take
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, winning
+from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
 
@@ -49,27 +52,51 @@ def evaluate(
     data_root: str | Path | None = None,
     dataset: str | None = None,
     observer: SearchObserver | None = None,
+    backbone: Any = None,
+    loss: Any = None,
+    metric: Any = None,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times from the ticket's initial weights, on labels alone.
 
     Only dropout differs between the repetitions. `data` (a PyG `Data`) or `dataset` name the graph; by default it is
     the one that the ticket was found on. Raises TicketError if the graph is another one.
+
+    Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
+    or as "module:attribute": code that a file names is never run.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     config = ticket.config
+    own = _own_parts(config, {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
     problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
         pick_device(device)
     )
     ticket.check(problem.graph)
-    backbone = build_backbone(config, problem)
-    start = _initial_weights(ticket, backbone, problem)
+    problem = customise(problem, own.loss, own.metric)
+    model = build_backbone(config, problem, own)
+    start = _initial_weights(ticket, model, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
-    ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
-    return Evaluation(ours, _train(problem, backbone, ticket, start, full, seeds, 0, observer))
+    ours = _train(problem, model, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
+    return Evaluation(ours, _train(problem, model, ticket, start, full, seeds, 0, observer))
+
+
+def _own_parts(config: Config, given: dict[str, Any]) -> Own:
+    """The user's own parts, each of which must be given exactly where the ticket has one."""
+    for part, value in given.items():
+        if value is not None and not is_own(getattr(config, part) or ""):
+            raise ConfigError(f"the ticket was found with the built-in {part}; {part}= is for one of your own")
+    _, own = take(given)
+    for part in given:
+        name = getattr(config, part) or ""
+        if is_own(name) and getattr(own, part) is None:
+            raise TicketError(
+                f"the ticket was found with your own {part} {name}; to run that code, name it again: "
+                f"--{part} {name}, or {part}={name.rpartition(':')[2]} from Python"
+            )
+    return own
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:

@@ -83,6 +83,8 @@ def take(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Own]:
         names.update(_method(own["method"], names))
     if callable(settings.get("prunable")):
         own["prunable"] = names.pop("prunable")
+    elif isinstance(settings.get("prunable"), str):
+        names["prunable"] = [settings["prunable"]]
     return names, Own(**own)
 
 
@@ -91,7 +93,8 @@ def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     from aceglt.methods import METHODS
 
     kind = given if inspect.isclass(given) else type(given)
-    settings: dict[str, Any] = {"method": kind.name} if kind in METHODS.values() else {}
+    built_in = [name for name, known in METHODS.items() if known is kind]
+    settings: dict[str, Any] = {"method": built_in[0]} if built_in else {}
     if inspect.isclass(given) or not is_dataclass(given):
         return settings
     if names.get("method_options"):

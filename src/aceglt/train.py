@@ -171,7 +171,7 @@ class _Trainer:
         outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
         loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
-        grads = torch.autograd.grad(loss.sum(), wanted)
+        grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         self._update(dict(zip(trained, grads, strict=False)), grads[-1])
         return loss.detach()
 

@@ -113,7 +113,7 @@ class _Trial:
         def refuse_matrix(layer: Any, inputs: tuple[Any, ...]) -> None:
             if not isinstance(inputs[0], Tensor) or inputs[0].layout != torch.strided:
                 raise ConfigError(
-                    f"{self._name}: it makes a sparse matrix of edge_index, whose edges cannot be scored; leave it a tensor"
+                    f"{self._name}: it makes a sparse matrix of edge_index, which cannot be scored; leave it as it is"
                 )
 
         def note(layer: Any, inputs: tuple[Any, ...], message: Any) -> Any:

@@ -143,7 +143,9 @@ def _maker(model: Any, name: str, in_features: int, out_features: int) -> Callab
     """A function that makes the model anew, its weights drawn from torch's generator."""
     if isinstance(model, Module):
         if not callable(getattr(model, "reset_parameters", None)):
-            raise ConfigError(f"{name}: an instance needs reset_parameters(), to draw weights for each seed; or pass the class")
+            raise ConfigError(
+                f"{name}: an instance needs reset_parameters(), to draw weights for each seed; or pass the class"
+            )
         return lambda: _reset_copy(model)
     if not callable(model):
         raise ConfigError(f"{name}: a backbone of your own is a torch.nn.Module: its class, a factory or an instance")
@@ -169,10 +171,14 @@ def _reset_copy(model: Module) -> Module:
 
 def _arguments(model: Callable[..., Any], name: str, in_features: int, out_features: int) -> tuple[int, ...]:
     signature = inspect.signature(model)
-    required = [p for p in signature.parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [
+        p
+        for p in signature.parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise ConfigError(
-            f"{name}{signature} can be called neither as {name}(in_features, out_features), here ({in_features}, "
+            f"{name} can be called neither as {name}(in_features, out_features), here ({in_features}, "
             f"{out_features}), nor as {name}(): its parameters without a default are "
             f"{', '.join(p.name for p in required)}; pass a function of the two sizes, or an instance from Python"
         )
@@ -192,8 +198,8 @@ def _chosen(module: Module, name: str, parameters: Mapping[str, Tensor], prunabl
         chosen = {n for n in parameters if any(fnmatchcase(n, pattern) for pattern in prunable)}
     if not chosen:
         raise ConfigError(
-            f"{name}: no parameter to prune; by default these are weight matrices of Linear and of message-passing layers. "
-            f"Choose with prunable= among {', '.join(parameters) or 'none (nothing can be trained)'}"
+            f"{name}: no parameter to prune; by default these are weight matrices of Linear and of message-passing "
+            f"layers. Choose with prunable= among {', '.join(parameters) or 'none (nothing can be trained)'}"
         )
     return chosen
 
@@ -202,11 +208,10 @@ def _is_linear_map(module: Module, name: str) -> bool:
     """Whether a parameter is a weight matrix of a linear layer, or one that a message-passing layer has itself."""
     path, _, last = name.rpartition(".")
     owner, parameter = module.get_submodule(path), module.get_parameter(name)
-    if parameter.dim() != 2 or 1 in parameter.shape or "bias" in last:
-        return False
     if isinstance(owner, torch.nn.Linear | Linear):
         return last == "weight"
-    return isinstance(owner, MessagePassing) and "att" not in last
+    vector = parameter.dim() != 2 or 1 in parameter.shape
+    return isinstance(owner, MessagePassing) and not vector and "bias" not in last and "att" not in last
 
 
 def _layout(tensors: Mapping[str, Tensor]) -> Layout:
