@@ -86,7 +86,9 @@ def search(
     dataset: Annotated[
         str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
     ] = "citeseer",
-    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin, gat, or your own as module:Class.")] = "gcn",
+    backbone: Annotated[
+        str, typer.Option(help="The graph neural network: gcn, gin, gat, or your own as module:Class.")
+    ] = "gcn",
     method: Annotated[
         str, typer.Option(help="How masks are chosen: random, ugs, ace, or your own as module:Class.")
     ] = "ace",

@@ -156,9 +156,8 @@ def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple
     return before[rowptr].int(), col[keep], values[keep]
 
 
-def _each_run(left: Tensor | None, right: Tensor) -> Tensor:
+def _each_run(left: Tensor, right: Tensor) -> Tensor:
     """[S, n, H] products of one (sparse or dense) matrix with each run's."""
-    assert left is not None
     out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
     for run, dense in enumerate(right):
         _product(left, dense, out[run])

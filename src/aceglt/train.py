@@ -156,7 +156,7 @@ class _Trainer:
                 observer.on_epoch(epoch + 1, epochs, self.runs, best.mean)
         best.update(epochs, self._validate(), self._kept())
         for part in (*self._all_weights(), *self._kept()):  # the last update has no loss after it
-            finite = part.flatten(1).isfinite().all(dim=1)
+            finite = part.view(self.runs, -1).isfinite().all(dim=1)
             diverged = torch.where((diverged == 0) & ~finite, epochs, diverged)
         _check_finite(diverged)
         return self._result(best)
@@ -265,7 +265,7 @@ def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
     """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
+    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
 
 
 def _check_finite(diverged: Tensor) -> None:
