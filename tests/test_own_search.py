@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,8 +20,10 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module
 from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv, models
+from typer.testing import CliRunner
 
 import aceglt
+from aceglt.cli import app
 from aceglt.datasets import save_npz
 from aceglt.errors import ConfigError, TicketError
 from aceglt.masks import prune
@@ -167,29 +170,38 @@ from {__name__} import Halfway as MyMethod, Net as MyModel, recall as my_metric,
 PARTS = ("--backbone", "mine:MyModel", "--loss", "mine:my_loss", "--metric", "mine:my_metric")
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    tests = str(Path(__file__).parent)
-    paths = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-P", "-m", "aceglt", *arguments]  # -P: the current directory is not on the path
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def own_folder(folder: Path) -> list[str]:
+    """A folder with the user's code and graph; options of a quick search there."""
+    (folder / "mine.py").write_text(MODULE)
+    save_npz(folder / "graph.npz", data())
+    return [*shlex.split("--dataset graph.npz --epochs 4 --seeds 1 --levels 1 --device cpu --out run"), *PARTS]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P")
 def test_own_code_by_name_on_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    save_npz(tmp_path / "graph.npz", data())
-    common = ["--dataset", "graph.npz", "--epochs", "4", "--seeds", "1", "--levels", "1", "--device", "cpu"]
-    done = run(
-        tmp_path, "search", *PARTS, "--method", "mine:MyMethod", "-m", "share=0.5", "--prunable", "*.weight", *common
-    )
+    options = [*own_folder(tmp_path), *["--method", "mine:MyMethod", "-m", "share=0.5", "--prunable", "*.weight"]]
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(aceglt.__file__).parents[1])])
+    command = [sys.executable, "-P", "-m", "aceglt", "search", *options]  # -P: without the current directory
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["backbone"], config["method"], config["prunable"]) == ("mine:MyModel", "mine:MyMethod", ["*.weight"])
-    (ticket,) = (folder / "tickets").iterdir()
-    refused = run(tmp_path, "evaluate", str(ticket), "--seeds", "1")
-    assert refused.returncode == 2
-    assert "--backbone mine:MyModel" in refused.stderr
-    again = run(tmp_path, "evaluate", str(ticket), "--seeds", "1", "--device", "cpu", *PARTS)
-    assert again.returncode == 0, again.stderr
+    assert (config["loss"], config["metric"], config["method_options"]) == (
+        "mine:my_loss",
+        "mine:my_metric",
+        {"share": 0.5},
+    )
+
+
+def test_a_ticket_is_evaluated_on_the_command_line_if_its_code_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    cli = CliRunner()
+    assert cli.invoke(app, ["search", "--method", "random", *own_folder(tmp_path)]).exit_code == 0
+    (ticket,) = (tmp_path / "run" / "tickets").iterdir()
+    evaluate = ["evaluate", str(ticket), "--seeds", "1", "--device", "cpu"]
+    assert cli.invoke(app, evaluate).exit_code == 2
+    assert cli.invoke(app, [*evaluate, *PARTS]).exit_code == 0
