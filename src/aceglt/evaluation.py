@@ -10,12 +10,11 @@ import torch
 
 from aceglt import datasets, rng
 from aceglt.backbones import Backbone, Params
-from aceglt.config import Config
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
-from aceglt.resolve import Own, is_own, take
+from aceglt.resolve import again
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, winning
 from aceglt.tasks.own import customise
@@ -69,7 +68,7 @@ def evaluate(
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     config = ticket.config
-    own = _own_parts(config, {"backbone": backbone, "loss": loss, "metric": metric})
+    own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
     problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
         pick_device(device)
@@ -79,24 +78,9 @@ def evaluate(
     model = build_backbone(config, problem, own)
     start = _initial_weights(ticket, model, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
+    dense = _train(problem, model, ticket, start, full, seeds, 0, observer)
     ours = _train(problem, model, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
-    return Evaluation(ours, _train(problem, model, ticket, start, full, seeds, 0, observer))
-
-
-def _own_parts(config: Config, given: dict[str, Any]) -> Own:
-    """The user's own parts, each of which must be given exactly where the ticket has one."""
-    for part, value in given.items():
-        if value is not None and not is_own(getattr(config, part) or ""):
-            raise ConfigError(f"the ticket was found with the built-in {part}; {part}= is for one of your own")
-    _, own = take(given)
-    for part in given:
-        name = getattr(config, part) or ""
-        if is_own(name) and getattr(own, part) is None:
-            raise TicketError(
-                f"the ticket was found with your own {part} {name}; to run that code, name it again: "
-                f"--{part} {name}, or {part}={name.rpartition(':')[2]} from Python"
-            )
-    return own
+    return Evaluation(ours, dense)
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from aceglt.errors import ConfigError
+from aceglt.errors import ConfigError, TicketError
 
 PARTS = ("backbone", "method", "loss", "metric")
 _OWN = re.compile(r"[^:\s]+:[^:\s]+")
@@ -32,6 +32,10 @@ class Own:
     loss: Any = None
     metric: Any = None
     prunable: Any = None
+
+
+NOTHING = Own()
+"""Everything is built in."""
 
 
 def is_own(name: str) -> bool:
@@ -86,6 +90,26 @@ def take(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Own]:
     elif isinstance(settings.get("prunable"), str):
         names["prunable"] = [settings["prunable"]]
     return names, Own(**own)
+
+
+def again(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Own:
+    """The objects for a configuration that was read from a file: own parts must be given again, and no others."""
+    for part, value in given.items():
+        if value is not None and not is_own(recorded[part] or ""):
+            raise ConfigError(f"the ticket was found with the built-in {part}; {part}= is for one of your own")
+    own = take(given)[1]
+    for part in given:
+        if is_own(recorded[part] or "") and getattr(own, part) is None:
+            raise missing(part, recorded[part])
+    return own
+
+
+def missing(part: str, name: str) -> TicketError:
+    """The error for an own part of which only the name is known."""
+    return TicketError(
+        f"the ticket was found with your own {part} {name}; to run that code, name it again: --{part} {name}, "
+        f"or {part}={name.rpartition(':')[2]} from Python"
+    )
 
 
 def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
 from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import Backbone, Params, build
-from aceglt.config import Config, resolve
+from aceglt.config import Config, check_type, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, RunView, write_report
-from aceglt.resolve import Own, name_of, take
+from aceglt.resolve import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
@@ -116,8 +116,8 @@ def search(
         return _Runner(config, problem, backbone, method, run, tickets, observer, command).go()
 
 
-def build_method(config: Config, own: Own) -> Method:
-    """The method with its options; unknown options are refused."""
+def build_method(config: Config, own: Own = NOTHING) -> Method:
+    """The method, built in or the user's own, with its options."""
     kind = own.method if own.method is not None else METHODS[config.method]
     if isinstance(kind, type):
         kind = _with_options(kind, config)
@@ -129,26 +129,26 @@ def build_method(config: Config, own: Own) -> Method:
 
 
 def _with_options(kind: type, config: Config) -> Any:
+    """An instance; options that are not the method's are refused."""
     known = [f.name for f in fields(kind)] if is_dataclass(kind) else []
     for name in config.method_options:
         if name not in known:
             options = f"its options are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-    try:
-        return kind(**config.method_options)
-    except TypeError:
-        raise ConfigError(
-            f"method {config.method}: an option has a value of the wrong type: {config.method_options}"
-        ) from None
+        if kind in METHODS.values():  # an own method's hints may be of any kind; it checks its options itself
+            check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
+    return kind(**config.method_options)
 
 
-def build_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
+def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem's sizes; the user's own is tried out on its graph."""
     if own.backbone is not None:
         from aceglt.backbones.module import ModuleBackbone
 
         prunable = own.prunable or config.prunable
         return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
+    if is_own(config.backbone):
+        raise missing("backbone", config.backbone)
     return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden)
 
 
@@ -229,8 +229,10 @@ class _Runner:
             )
             if reached or (c.patience is not None and self._losing_streak(state) >= c.patience):
                 return True
-        keep = self.search.keep(state)
-        return keep == self.search.start_masks(state).alive or 0 in (keep.weights, keep.edges)
+        keep, alive = self.search.keep(state), self.search.start_masks(state).alive
+        shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
+        idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
+        return idle or 0 in (keep.weights, keep.edges)
 
     def _sparsities(self, state: State) -> tuple[float, float]:
         alive, total = state.records[-1].alive, self.search.total
