@@ -37,7 +37,17 @@ READY = {
     "GAT": lambda: models.GAT(FEATURES, 6, 2, CLASSES, heads=2),
     "GIN": lambda: models.GIN(FEATURES, 6, 2, CLASSES),
     "lazy": lambda: models.GCN(-1, 6, 2, CLASSES),
+    "lazy weighted": lambda: LazyWeighted(),
 }
+
+
+class LazyWeighted(Weighted):
+    def __init__(self) -> None:
+        super().__init__(GCNConv, (-1, 6, CLASSES))
+
+    def reset_parameters(self) -> None:
+        self.first.reset_parameters()
+        self.second.reset_parameters()
 
 
 def wrap(model: Any, graph: Graph = GRAPH, x: Tensor = X, **options: Any) -> ModuleBackbone:

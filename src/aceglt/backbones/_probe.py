@@ -38,8 +38,8 @@ class Findings:
 
 def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int) -> Findings:
     """Try a model on the graph and on half of it. Raises ConfigError where it cannot be used, with the reason."""
-    takes_weight = _takes_weight(module, name)
-    trial = _Trial(module, name, x, takes_weight)
+    weights = takes_weight(module, name)
+    trial = _Trial(module, name, x, weights)
     alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=x.device)
     whole = graph.batch(alive, False).by_run[0][0]
     alive[:, ::2] = False
@@ -53,7 +53,7 @@ def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int)
         raise ConfigError(
             f"{name}: its outputs in evaluation mode are random; is F.dropout called without training=self.training?"
         )
-    fresh = _Trial(module, name, x, takes_weight)(half)
+    fresh = _Trial(module, name, x, weights)(half)
     if not _same(fresh, trial.after_whole(half)):
         raise ConfigError(
             f"{name}: it remembers the graph that it saw first, so that pruned edges would stay; turn caching off "
@@ -63,13 +63,13 @@ def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int)
         raise ConfigError(
             f"{name}: its outputs do not depend on the edges, so there is no graph to prune; {_USES}, and use the edges"
         )
-    weighted, depends = trial.weighted(whole) if takes_weight else (frozenset[str](), False)
+    weighted, depends = trial.weighted(whole) if weights else (frozenset[str](), False)
     if not seen and not depends:
         raise ConfigError(
             f"{name}: there is no way to score its edges: it has no torch_geometric.nn.MessagePassing layer, and its "
             "outputs do not depend on a parameter edge_weight of forward; give it one of the two"
         )
-    return Findings(takes_weight, weighted, seen, trial.used(whole))
+    return Findings(weights, weighted, seen, trial.used(whole))
 
 
 class _Trial:
@@ -170,15 +170,15 @@ class _Trial:
         return frozenset(name for name, grad in zip(parameters, grads, strict=True) if grad is not None)
 
 
-def _takes_weight(module: Module, name: str) -> bool:
+def takes_weight(module: Module, name: str) -> bool:
     """Whether forward has a parameter `edge_weight`; ConfigError where it cannot be called with what there is."""
     signature = inspect.signature(module.forward)
-    takes_weight = "edge_weight" in signature.parameters
+    weights = "edge_weight" in signature.parameters
     try:
-        signature.bind("x", "edge_index", **({"edge_weight": None} if takes_weight else {}))
+        signature.bind("x", "edge_index", **({"edge_weight": None} if weights else {}))
     except TypeError as reason:
         raise ConfigError(f"{name}: {_USES}; it is forward{signature} ({reason})") from None
-    return takes_weight
+    return weights
 
 
 def _check_shape(outputs: Any, name: str, nodes: int, out_features: int) -> None:

@@ -18,7 +18,7 @@ from torch_geometric.nn import Linear, MessagePassing
 
 from aceglt import ops, rng
 from aceglt.backbones._messages import Arcs, Messages
-from aceglt.backbones._probe import probe
+from aceglt.backbones._probe import probe, takes_weight
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights
 from aceglt.errors import ConfigError
 from aceglt.graph import Graph, GraphBatch
@@ -122,9 +122,10 @@ class ModuleBackbone(Backbone):
         """Lazy parameters get their shapes, and are drawn, in the first forward pass."""
         graph = self._graph.to("cpu")
         arcs = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), False).by_run[0][0]
+        options = {"edge_weight": self._x.new_ones(arcs.shape[1]).cpu()} if takes_weight(module, self.name) else {}
         try:
             with torch.no_grad():
-                module.eval()(self._x.cpu(), arcs)
+                module.eval()(self._x.cpu(), arcs, **options)
         except Exception as reason:
             raise ConfigError(f"{self.name}: its first forward pass failed: {reason}") from reason
 
