@@ -231,3 +231,12 @@ def test_weights_that_are_no_numbers_are_refused(value: float, saved: Path) -> N
     replace(ticket, trained=replace(ticket.trained, prunable=bad)).save(saved)
     with pytest.raises(TicketError, match="the trained weights are not finite"):
         Ticket.load(saved)
+
+
+def test_a_ticket_of_the_users_own_model_says_what_it_cannot_do() -> None:
+    ticket = random_ticket(alive=0.5)
+    own = replace(ticket, config=replace(ticket.config, backbone="mine:Model"))
+    assert own.apply(graph()).num_edges < graph().num_edges
+    for attempt in (own.model, lambda: own.predict(graph()), lambda: own.export("nowhere")):
+        with pytest.raises(TicketError, match="mine:Model, which has no compact form"):
+            attempt()

@@ -14,8 +14,10 @@ from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
+from aceglt.resolve import again
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, paired_t_test, winning
+from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
 
@@ -65,6 +67,9 @@ def evaluate(
     data_root: str | Path | None = None,
     dataset: str | None = None,
     observer: SearchObserver | None = None,
+    backbone: Any = None,
+    loss: Any = None,
+    metric: Any = None,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
     fresh ones.
@@ -72,21 +77,27 @@ def evaluate(
     With the ticket's weights only dropout differs between the repetitions; with fresh ones, each repetition has its
     own. `data` (a PyG `Data`) or `dataset` name the graph; by default it is the one that the ticket was found on.
     Raises TicketError if the graph is another one.
+
+    Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
+    or as "module:attribute": code that a file names is never run.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
+    config = ticket.config
+    own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    problem = Problem.from_data(source, task=ticket.config.task, directed=ticket.graph.directed).to(pick_device(device))
+    problem = Problem.from_data(source, task=config.task, directed=ticket.graph.directed).to(pick_device(device))
     ticket.check(problem.graph)
-    trainings = _Trainings(ticket, problem, build_backbone(ticket.config, problem), seeds, observer)
-    own = _initial_weights(ticket, trainings.backbone, problem)
-    own = Params(own.prunable.expand(seeds, -1), own.other.expand(seeds, -1))
+    problem = customise(problem, own.loss, own.metric)
+    trainings = _Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer)
+    first = _initial_weights(ticket, trainings.backbone, problem)
+    start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
     fresh = trainings.backbone.init(_other_seeds(ticket.seed, seeds), problem.device)
     return Evaluation(
-        dense=trainings.dense(own, 0, "dense"),
-        ticket=trainings.masked(own, 1, "ticket"),
+        dense=trainings.dense(start, 0, "dense"),
+        ticket=trainings.masked(start, 1, "ticket"),
         fresh=Comparison(
             dense=trainings.dense(fresh, 2, "dense, fresh weights"),
             ticket=trainings.masked(fresh, 3, "ticket, fresh weights"),

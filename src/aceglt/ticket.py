@@ -13,10 +13,11 @@ from torch import Tensor
 from aceglt import datasets, storage
 from aceglt.backbones import Backbone, Params, build
 from aceglt.compact import CompactModel
-from aceglt.config import Config
+from aceglt.config import BACKBONES, Config
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
+from aceglt.resolve import is_own
 
 UNSEEN = ("error", "keep", "drop")
 
@@ -135,8 +136,13 @@ class Ticket:
         return {name: part[0] for name, part in self.backbone().weights(self.trained).items()}
 
     def backbone(self) -> Backbone:
-        """The backbone that the weights belong to. Raises TicketError if they do not fit it."""
+        """The backbone that the weights belong to. Raises TicketError if it is a user's own or they do not fit it."""
         c, sizes = self.config, self.sizes
+        if is_own(c.backbone):
+            raise TicketError(
+                f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
+                f"export are for {', '.join(BACKBONES)}, but apply gives you its pruned graph"
+            )
         backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden)
         wanted = (backbone.prunable.size, backbone.other.size)
         found = (self.masks.total.weights, self.trained.other.shape[1])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aceglt import rng
+from aceglt.errors import ConfigError
 from aceglt.graph import GraphBatch
 from aceglt.ops import DroppedFeatures, Features
 from aceglt.portable import LayerSpec
@@ -58,7 +59,7 @@ class Dropout:
     """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""
 
     def __init__(self, key: Tensor) -> None:
-        self._key = key  # [S]
+        self.key = key  # [S]
 
     def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, …] with probability p and scale up the rest."""
@@ -67,7 +68,7 @@ class Dropout:
 
     def keep(self, count: int, layer: int, p: float) -> Tensor:
         """[S, count] bool: which elements stay, for layers that fuse the rest."""
-        return rng.keep_mask(rng.fold(self._key, layer), count, p)
+        return rng.keep_mask(rng.fold(self.key, layer), count, p)
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
@@ -106,6 +107,8 @@ class Backbone(ABC):
     """Whether the layers add self-loops (never pruned) to the graph."""
     prunable: Layout
     other: Layout
+    buffers: frozenset[str] = frozenset()
+    """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
     coefficients: Literal["symmetric", "mean", "attention"]
@@ -127,9 +130,12 @@ class Backbone(ABC):
         """Outputs [S, N, C] for evaluation."""
         return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
 
-    @abstractmethod
     def layers(self, weights: Weights) -> list[LayerSpec]:
-        """The same network for inference, layer by layer; weights of one run, without the leading dimension."""
+        """The same network for inference, layer by layer; weights of one run, without the leading dimension.
+
+        Raises ConfigError where the backbone cannot be told layer by layer, as a user's own model.
+        """
+        raise ConfigError(f"{self.name} has no compact form")
 
     def weights(self, params: Params) -> Weights:
         """Named views of all parameters."""
