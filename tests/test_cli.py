@@ -373,10 +373,14 @@ def test_evaluate_compares_a_ticket_with_dense(run: Path) -> None:
     ticket = run / "tickets" / "level_01_seed_0.safetensors"
     lines = _ok("evaluate", ticket, "--seeds", "2", "--device", "cpu").splitlines()
     assert lines[0].startswith("Retrained in isolation over 2 dropout seeds: level 1, model sparsity 20.31 %")
-    rows = {line.split()[0]: line for line in lines if line.strip()}
-    for name in ("dense", "ticket"):
-        assert re.fullmatch(rf" *{name} +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ *", rows[name])
-    assert re.match(r"Winning\? paper (yes|no), strict (yes|no), significant undetermined", rows["Winning?"])
+    readings = r" +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ *"
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("initial weights")) + 1 :]
+    for line, names in zip(table[:4], ("the ticket's +dense", " +ticket", "fresh +dense", " +ticket"), strict=True):
+        assert re.fullmatch(names + readings, line)
+    text = " ".join(lines)
+    for name in ("Winning", "Winning from fresh weights"):
+        assert re.search(rf"{name}\? paper (yes|no), strict (yes|no), significant undetermined", text)
+    assert "Do the ticket's own initial weights help? undetermined" in text
 
 
 def test_evaluate_on_another_graph_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from search_samples import environment
@@ -24,6 +25,13 @@ def test_the_public_names_are_these() -> None:
         "__version__", "benchmark", "evaluate", "resolve", "search",
     ]  # fmt: skip
     assert dir(aceglt) == sorted(aceglt.__all__)
+
+
+def test_no_public_name_is_a_modules_name() -> None:
+    """Importing `aceglt.resolve`, were there such a module, would put it in the place of the function."""
+    folder = Path(aceglt.__file__).parent
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert modules.isdisjoint(aceglt.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -175,8 +175,8 @@ def search(
     """
     from aceglt import runner
     from aceglt.config import resolve
+    from aceglt.own import take
     from aceglt.progress import SearchProgress
-    from aceglt.resolve import take
     from aceglt.rundir import default_name
 
     choices: dict[str, Any] = {

@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from aceglt.errors import ConfigError
-from aceglt.resolve import is_own
+from aceglt.own import is_own
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")

@@ -13,8 +13,8 @@ from aceglt.backbones import Backbone, Params
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
+from aceglt.own import again
 from aceglt.problem import Problem
-from aceglt.resolve import again
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, paired_t_test, winning
 from aceglt.tasks.own import customise

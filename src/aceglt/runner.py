@@ -19,9 +19,9 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
+from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, RunView, write_report
-from aceglt.resolve import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level

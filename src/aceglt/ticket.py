@@ -17,7 +17,7 @@ from aceglt.config import BACKBONES, Config
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
-from aceglt.resolve import is_own
+from aceglt.own import is_own
 
 UNSEEN = ("error", "keep", "drop")
 

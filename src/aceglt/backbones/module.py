@@ -23,7 +23,7 @@ from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights
 from aceglt.errors import ConfigError
 from aceglt.graph import Graph, GraphBatch
 from aceglt.ops import Features
-from aceglt.resolve import name_of
+from aceglt.own import name_of
 
 Prunable = Sequence[str] | Callable[[str, Tensor], bool]
 """Patterns of parameters' names, or a function of a parameter's name and value."""

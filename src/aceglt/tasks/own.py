@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from aceglt.errors import ConfigError
+from aceglt.own import name_of
 from aceglt.problem import Problem, Soft, Split
-from aceglt.resolve import name_of
 
 Loss = Callable[[Tensor, Problem], Tensor]
 """(outputs [S, N, C], problem) → [S]: the training loss of each run."""

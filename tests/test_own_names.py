@@ -13,7 +13,7 @@ import pytest
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.methods import Ace, Level, Random, Selection
-from aceglt.resolve import Own, is_own, load, name_of, take
+from aceglt.own import Own, is_own, load, name_of, take
 from aceglt.runner import build_method
 
 
