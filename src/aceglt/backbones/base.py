@@ -63,12 +63,11 @@ class Dropout:
 
     def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, …] with probability p and scale up the rest."""
-        result: Tensor = _MaskedScale.apply(h, self.keep(h[0].numel(), layer, p).view(h.shape), 1.0 / (1.0 - p))
-        return result
+        return h * self.keep(h[0].numel(), layer, p, h.dtype).mul_(1.0 / (1.0 - p)).view(h.shape)
 
-    def keep(self, count: int, layer: int, p: float) -> Tensor:
-        """[S, count] bool: which elements stay, for layers that fuse the rest."""
-        return rng.keep_mask(rng.fold(self.key, layer), count, p)
+    def keep(self, count: int, layer: int, p: float, dtype: torch.dtype = torch.bool) -> Tensor:
+        """[S, count] which elements stay, for layers that do the rest themselves."""
+        return rng.keep_mask(rng.fold(self.key, layer), count, p, dtype)
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
@@ -77,22 +76,8 @@ class Dropout:
     def arcs(self, values: Tensor, graph: GraphBatch, layer: int, p: float) -> Tensor:
         """Drop arc values [A, K] with probability p; what an arc draws does not depend on which others are alive."""
         heads = values.shape[1]
-        keep = self.keep(graph.draws_per_run * heads, layer, p).reshape(-1, heads)[graph.draw_slot]
-        result: Tensor = _MaskedScale.apply(values, keep, 1.0 / (1.0 - p))
-        return result
-
-
-class _MaskedScale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return torch.where(keep, h, 0.0).mul_(scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (keep,) = ctx.saved_tensors
-        return torch.where(keep, grads[0], 0.0).mul_(ctx.scale), None, None
+        keep = self.keep(graph.draws_per_run * heads, layer, p, values.dtype).reshape(-1, heads)[graph.draw_slot]
+        return values * keep.mul_(1.0 / (1.0 - p))
 
 
 class Backbone(ABC):

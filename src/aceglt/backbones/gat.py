@@ -123,7 +123,7 @@ class GAT(Backbone):
     def _activate(self, h: Tensor, bias: Tensor, dropout: Dropout | None, place: int) -> Tensor:
         if dropout is None:
             return ops.elu_dropout(h, bias)
-        keep = dropout.keep(h[0].numel(), place, self.dropout).view(h.shape)
+        keep = dropout.keep(h[0].numel(), place, self.dropout, h.dtype).view(h.shape)
         return ops.elu_dropout(h, bias, keep, 1.0 / (1.0 - self.dropout))
 
 
