@@ -122,6 +122,26 @@ def test_dropout_changes_training_alone_and_is_drawn_from_the_key(gat: GAT) -> N
     assert torch.equal(gat.head(named, batch, state, None), gat.head(named, batch, state, None))
 
 
+def test_dropout_is_distributed_as_in_pyg(gat: GAT) -> None:
+    """Many draws of one training forward pass: means and deviations of every output are those of PyG's layers."""
+    draws, graph, x = 500, random_graph(), features(0.1)
+    named = {name: value.detach() for name, value in weights(gat).items()}
+    repeated = {name: value.expand(draws, *value.shape[1:]) for name, value in named.items()}
+    batch = all_alive(gat, graph, draws)
+    state = gat.stem(repeated, batch, torch.ones(draws, graph.num_edges), Features(x))
+    ours = gat.head(repeated, batch, state, Dropout(torch.arange(draws)))
+
+    torch.manual_seed(0)
+    first, second = pyg_layers(named)
+    first.dropout = second.dropout = 0.6
+    drop, elu, index = torch.nn.functional.dropout, torch.nn.functional.elu, arcs(graph)
+    with torch.no_grad():
+        theirs = torch.stack([second(drop(elu(first(drop(x, 0.6), index)), 0.6), index) for _ in range(draws)])
+    error = ((ours.var(dim=0) + theirs.var(dim=0)) / draws).sqrt()
+    assert ((ours.mean(dim=0) - theirs.mean(dim=0)) / error).abs().max() < 4.5
+    torch.testing.assert_close(ours.std(dim=0), theirs.std(dim=0), rtol=0.3, atol=0.0)
+
+
 def test_attention_vectors_and_biases_are_not_prunable() -> None:
     gat = build("gat", 1433, 7)
     assert gat.prunable.size == 1433 * 8 * 512 + 8 * 512 * 7
