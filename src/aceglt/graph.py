@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -64,7 +65,8 @@ class Graph:
             nodes = torch.arange(runs * self.num_nodes, device=alive.device)
             loop_slot = (nodes // self.num_nodes) * (self.num_edges + 1) + self.num_edges
             rows, cols, slots = [*rows, nodes], [*cols, nodes], [*slots, loop_slot]
-        return GraphBatch.build(runs, self.num_nodes, self.num_edges, rows, cols, slots)
+        edge_attr = getattr(self, "edge_attr", None)
+        return GraphBatch.build(runs, self.num_nodes, self.num_edges, rows, cols, slots, edge_attr)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class GraphBatch:
     transposed_rowptr: Tensor  # [S·N + 1] int32
     transposed_col: Tensor  # [A] int32
     transpose: Tensor  # [A] int64: arc order of the transposed matrix
+    edge_attr: Tensor | None = None  # [E, D] features of the edges, shared by the runs
 
     @classmethod
     def build(
@@ -96,6 +99,7 @@ class GraphBatch:
         rows: list[Tensor],
         cols: list[Tensor],
         slots: list[Tensor],
+        edge_attr: Tensor | None = None,
     ) -> GraphBatch:
         row, col, slot = torch.cat(rows), torch.cat(cols), torch.cat(slots)
         size = runs * num_nodes
@@ -114,6 +118,7 @@ class GraphBatch:
             transposed_rowptr=pointers(col[transpose], size),
             transposed_col=row[transpose].int(),
             transpose=transpose,
+            edge_attr=edge_attr,
         )
 
     @property
@@ -123,6 +128,18 @@ class GraphBatch:
     @cached_property
     def col32(self) -> Tensor:
         return self.col.int()
+
+    @cached_property
+    def arcs_of_runs(self) -> list[slice]:
+        """Where each run's arcs are."""
+        bounds = self.rowptr[:: self.num_nodes].tolist()
+        return [slice(first, last) for first, last in pairwise(bounds)]
+
+    @cached_property
+    def attr_of_runs(self) -> list[Tensor]:
+        """Features of each run's arcs, [A of the run, D]."""
+        assert self.edge_attr is not None
+        return [self.edge_attr[self.slot[part] % (self.num_edges + 1)] for part in self.arcs_of_runs]
 
     @cached_property
     def in_degree(self) -> Tensor:

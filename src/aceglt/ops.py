@@ -1,4 +1,4 @@
-"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N or arcs×width."""
+"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N, nor arcs×width as a whole."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ with warnings.catch_warnings():  # torch says once per process that CSR tensors 
 # X·W reads each row of W once per non-zero; Xᵀ·G has long rows and reuses the cache less.
 _SPARSE_FORWARD = 0.13
 _SPARSE_BACKWARD = 0.04
+
+# How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
+_ARC_ELEMENTS_CPU, _ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
+_FEWEST_CHANNELS = 8
+_EPSILON = 1e-7  # what GENConv adds to a message
+_SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87)
 
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
@@ -56,6 +62,35 @@ def row_softmax(batch: GraphBatch, logits: Tensor) -> Tensor:
     """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
     result: Tensor = _RowSoftmax.apply(logits, batch)
     return result
+
+
+def softmax_messages(
+    batch: GraphBatch, x: Tensor, scores: Tensor, temperature: Tensor, edge_terms: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """[S, N, H]: Σ over the arcs from j to i of score · softmax(t · m) · m with m = ReLU(x[j] + e) + 1e-7.
+
+    The softmax is over the arcs that share a target, channel by channel. x [S, N, H], scores [A], temperature [S].
+    `edge_terms` are the weight [S, D, H] and bias [S, H] that make e of the batch's edge features; without, e is 0.
+    """
+    if edge_terms is None:
+        message = x.relu() + _EPSILON
+        logits = message * temperature.view(-1, 1, 1)
+        top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
+        if float((top - bottom).amax()) < _SAFE_RANGE:
+            return _source_softmax(batch, message, (logits - top).exp(), scores)
+    weight, bias = edge_terms or (None, None)
+    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch)
+    return result
+
+
+def _source_softmax(batch: GraphBatch, message: Tensor, exponential: Tensor, scores: Tensor) -> Tensor:
+    """Messages that depend on their source alone: sums over arcs are sparse products, several times as fast.
+
+    It takes one shift of the exponents for all targets, hence a range in which none of them loses all its terms.
+    """
+    isolated = (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
+    total = spmm(batch, torch.ones_like(scores), exponential) + isolated
+    return spmm(batch, scores, exponential * message) / total
 
 
 def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: float = 1.0) -> Tensor:
@@ -265,6 +300,118 @@ class _RowSoftmax(torch.autograd.Function):
         (result,) = ctx.saved_tensors
         weighted = grads[0] * result
         return weighted - result * _reduce_rows(weighted, batch.rowptr, "sum")[batch.row], None
+
+
+class _SoftmaxMessages(torch.autograd.Function):
+    """A few channels at a time, and in the gradient once more: what is kept is of the nodes' size, not of the arcs'.
+
+    Sums and differences of exponentials are in float32 (or float64) whatever the type of x.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        batch: GraphBatch,
+    ) -> Tensor:
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        out = x.new_empty(x.shape[0] * x.shape[1], x.shape[2])
+        log_total = torch.empty_like(out, dtype=arcs.dtype)  # of the exponentials at each target
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            logits = message * arcs.temperature
+            top = _reduce_rows(logits, batch.rowptr, "max")
+            share = logits.sub_(top[batch.row]).exp_()
+            total = _reduce_rows(share, batch.rowptr, "sum")
+            weighted = _reduce_rows(share.mul_(message).mul_(arcs.scores), batch.rowptr, "sum")
+            out[:, channels] = torch.where(total > 0, weighted / total, 0.0).to(out.dtype)  # 0 without neighbours
+            log_total[:, channels] = top + total.log()
+        ctx.batch = batch
+        ctx.save_for_backward(x, scores, temperature, weight, bias, out, log_total)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        batch: GraphBatch = ctx.batch
+        x, scores, temperature, weight, bias, out, log_total = ctx.saved_tensors
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        grad = grads[0].reshape(out.shape)
+        sums = _MessageGradients(arcs)
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            share = (message * arcs.temperature).sub_(log_total[:, channels][batch.row]).exp_()
+            share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # times the gradient at the target
+            sums.add(channels, share, message, out[:, channels].to(arcs.dtype)[batch.row])
+        return (*sums.results(), None)
+
+
+class _Messages:
+    """Messages and what goes with them, for a few channels of all arcs at a time."""
+
+    def __init__(
+        self,
+        batch: GraphBatch,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> None:
+        self.batch, self.x, self.weight, self.bias = batch, x.flatten(0, 1), weight, bias
+        self.dtype = torch.promote_types(x.dtype, torch.float32)
+        self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
+        run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
+        self.temperature = temperature.to(self.dtype)[run].unsqueeze(1)  # [A, 1]
+        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else _ARC_ELEMENTS_GPU
+        step = max(min(width, _FEWEST_CHANNELS), min(width, most // max(1, batch.num_arcs)))
+        self.chunks = [slice(first, min(first + step, width)) for first in range(0, width, step)]
+
+    def messages(self, channels: slice) -> Tensor:
+        """[A, k]; positive messages are above 1e-7."""
+        message = self.x[:, channels].to(self.dtype)[self.batch.col]
+        if self.weight is not None:
+            assert self.bias is not None
+            for run, attr in enumerate(self.batch.attr_of_runs):
+                part = message[self.batch.arcs_of_runs[run]]
+                weight, bias = self.weight[run, :, channels], self.bias[run, channels]
+                part += torch.addmm(bias.to(attr.dtype), attr, weight.to(attr.dtype))
+        return message.relu_().add_(_EPSILON)
+
+
+class _MessageGradients:
+    """The gradients of `softmax_messages`, channel by channel."""
+
+    def __init__(self, arcs: _Messages) -> None:
+        self.arcs, batch = arcs, arcs.batch
+        self.x = torch.empty_like(arcs.x)
+        self.scores = arcs.scores.new_zeros(batch.num_arcs)
+        self.temperature = arcs.scores.new_zeros(batch.num_arcs)
+        self.weight = None if arcs.weight is None else torch.empty_like(arcs.weight)
+        self.bias = None if arcs.bias is None else torch.empty_like(arcs.bias)
+
+    def add(self, channels: slice, share: Tensor, message: Tensor, out: Tensor) -> None:
+        """One group of channels: `share` is the softmax times the output's gradient, `out` the output, by arc."""
+        arcs, batch = self.arcs, self.arcs.batch
+        self.scores += (share * message).sum(dim=1)
+        logits = (message * arcs.scores).sub_(out).mul_(share)  # the gradient of the logits
+        self.temperature += (logits * message).sum(dim=1)
+        grad = logits.mul_(arcs.temperature).addcmul_(share, arcs.scores)  # the messages' gradient
+        grad.mul_(message > _EPSILON)
+        self.x[:, channels] = _reduce_rows(grad[batch.transpose], batch.transposed_rowptr, "sum").to(self.x.dtype)
+        if self.weight is not None and self.bias is not None:
+            for run, attr in enumerate(batch.attr_of_runs):
+                part = grad[batch.arcs_of_runs[run]]
+                self.weight[run, :, channels] = (attr.t() @ part).to(self.weight.dtype)
+                self.bias[run, channels] = part.sum(dim=0).to(self.bias.dtype)
+
+    def results(self) -> tuple[Tensor | None, ...]:
+        batch = self.arcs.batch
+        temperature = torch.stack([self.temperature[part].sum() for part in batch.arcs_of_runs])
+        return self.x.view(batch.runs, batch.num_nodes, -1), self.scores, temperature, self.weight, self.bias
 
 
 class _Linear(torch.autograd.Function):

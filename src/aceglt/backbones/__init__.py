@@ -8,8 +8,9 @@ from aceglt.backbones.base import Backbone, Dropout, Layout, Params
 from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
+from aceglt.backbones.resgcn import ResGCN
 
-BACKBONES: dict[str, Callable[[int, int, int], Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT}
+BACKBONES: dict[str, Callable[[int, int, int], Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT, "resgcn": ResGCN}
 
 
 def build(name: str, in_features: int, out_features: int, hidden: int = 512) -> Backbone:
@@ -17,4 +18,4 @@ def build(name: str, in_features: int, out_features: int, hidden: int = 512) -> 
     return BACKBONES[name](in_features, out_features, hidden)
 
 
-__all__ = ["BACKBONES", "GAT", "GCN", "GIN", "Backbone", "Dropout", "Layout", "Params", "build"]
+__all__ = ["BACKBONES", "GAT", "GCN", "GIN", "Backbone", "Dropout", "Layout", "Params", "ResGCN", "build"]
