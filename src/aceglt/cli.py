@@ -86,7 +86,7 @@ def search(
     dataset: Annotated[
         str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
     ] = "citeseer",
-    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn.")] = "gcn",
+    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin, gat or resgcn.")] = "gcn",
     method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs or ace.")] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
     task: Annotated[str, typer.Option(help="The task: node (transductive node classification).")] = "node",
@@ -114,7 +114,22 @@ def search(
     tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
     out: Run = None,
     epochs: Annotated[int | None, _option("Epochs of a full training [default: 200].", panel=_TRAIN)] = None,
-    hidden: Annotated[int | None, _option("Hidden units [default: 512].", panel=_TRAIN)] = None,
+    hidden: Annotated[int | None, _option("Hidden units [default: 512; resgcn: 128].", panel=_TRAIN)] = None,
+    layers: Annotated[int | None, _option("Layers of resgcn [default: 28].", panel=_TRAIN)] = None,
+    precision: Annotated[
+        str | None, _option("Numbers to compute in: float32 or bfloat16 [default: float32].", panel=_TRAIN)
+    ] = None,
+    checkpoint_blocks: Annotated[
+        bool | None,
+        _option(
+            "Whether resgcn computes its layers again in the gradient instead of keeping them.",
+            "--checkpoint-blocks/--no-checkpoint-blocks",
+            panel=_TRAIN,
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
+    ] = None,
     lr: Annotated[float | None, _option("Learning rate [default: 0.01].", panel=_TRAIN)] = None,
     weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4].", panel=_TRAIN)] = None,
     lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
@@ -177,6 +192,10 @@ def search(
         "patience": patience,
         "epochs": epochs,
         "hidden": hidden,
+        "layers": layers,
+        "precision": precision,
+        "checkpoint_blocks": checkpoint_blocks,
+        "partitions": partitions,
         "lr": lr,
         "weight_decay": weight_decay,
         "lambda_edges": lambda_edges,

@@ -14,7 +14,8 @@ from aceglt.errors import ConfigError
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
 TASKS = ("node",)
-BACKBONES = ("gcn", "gin", "gat")
+BACKBONES = ("gcn", "gin", "gat", "resgcn")
+PRECISIONS = ("float32", "bfloat16")
 METHODS = ("random", "ugs", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 
@@ -40,6 +41,14 @@ class Config:
     levels: int = 10
     epochs: int = 200
     hidden: int = 512
+    layers: int | None = None
+    """How many GENConv layers resgcn has, 28 unless given; the other backbones have two."""
+    precision: str = "float32"
+    """What the backbone computes in: `float32` or `bfloat16`; weights and Adam's state stay in float32."""
+    checkpoint_blocks: bool = False
+    """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
+    partitions: int = 1
+    """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4
@@ -71,10 +80,16 @@ class Config:
         _one_of("score_epoch", self.score_epoch, ("best", "last"))
         _one_of("backbone", self.backbone, BACKBONES)
         _one_of("method", self.method, METHODS)
+        _one_of("precision", self.precision, PRECISIONS)
         _check_seeds(self.seeds)
         _check("levels", self.levels, self.levels >= 0, "0 or more")
         _check("epochs", self.epochs, self.epochs >= 1, "1 or more")
         _check("hidden", self.hidden, self.hidden >= 1, "1 or more")
+        _check("layers", self.layers, self.layers is None or self.layers >= 1, "1 or more")
+        _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
+        for name in ("layers", "checkpoint_blocks"):
+            if getattr(self, name) and self.backbone != "resgcn":
+                raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
         _check("lr", self.lr, 0 < self.lr < float("inf"), "above 0")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < float("inf"), "0 or more")
@@ -94,6 +109,13 @@ class Config:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
         if self.patience is not None:
             _check("patience", self.patience, self.patience >= 1, "1 or more")
+
+    @property
+    def backbone_options(self) -> dict[str, Any]:
+        """What the backbone is built with besides its sizes."""
+        if self.backbone != "resgcn":
+            return {}
+        return {"layers": self.layers or 28, "checkpoint_blocks": self.checkpoint_blocks}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -128,7 +150,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
         made["seeds"] = tuple(made["seeds"])
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
     method = made.get("method", Config.method)
-    settings = _preset(preset, dataset, backbone, method)
+    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **_preset(preset, dataset, backbone, method)}
     options = {**settings.pop("method_options", {}), **made.pop("method_options", {})}
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
@@ -144,6 +166,8 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
             needed.append(math.ceil(math.log(1 - target) / math.log(1 - prune)) + 1)
     return max(needed)
 
+
+_BACKBONE_DEFAULTS = {"resgcn": {"hidden": 128}}
 
 # Table S2 of the paper (node classification): learning rate, decay, λ1 (edges), λ2 (weights).
 _PAPER = {

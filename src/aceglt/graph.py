@@ -121,6 +121,16 @@ class GraphBatch:
             edge_attr=edge_attr,
         )
 
+    def induced(self, nodes: Tensor) -> GraphBatch:
+        """The same runs on some of the nodes, which are renumbered in the order given; edges keep their slots."""
+        place = torch.full((self.num_nodes,), -1, device=nodes.device)
+        place[nodes] = torch.arange(len(nodes), device=nodes.device)
+        row, col = place[self.row % self.num_nodes], place[self.col % self.num_nodes]
+        inside = (row >= 0) & (col >= 0)
+        offset = (self.row // self.num_nodes * len(nodes))[inside]
+        rows, cols, slots = row[inside] + offset, col[inside] + offset, self.slot[inside]
+        return GraphBatch.build(self.runs, len(nodes), self.num_edges, [rows], [cols], [slots], self.edge_attr)
+
     @property
     def num_arcs(self) -> int:
         return self.row.shape[0]

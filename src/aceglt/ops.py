@@ -36,8 +36,8 @@ def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
 
 def spmm(batch: GraphBatch, values: Tensor, dense: Tensor) -> Tensor:
     """[S, N, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
-    result: Tensor = _Spmm.apply(values, dense, batch)
-    return result
+    result: Tensor = _Spmm.apply(_full(values), _full(dense), batch)
+    return result.to(dense.dtype)
 
 
 def row_sum(batch: GraphBatch, values: Tensor) -> Tensor:
@@ -73,11 +73,11 @@ def softmax_messages(
     `edge_terms` are the weight [S, D, H] and bias [S, H] that make e of the batch's edge features; without, e is 0.
     """
     if edge_terms is None:
-        message = x.relu() + _EPSILON
+        message = _full(x).relu() + _EPSILON
         logits = message * temperature.view(-1, 1, 1)
         top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
         if float((top - bottom).amax()) < _SAFE_RANGE:
-            return _source_softmax(batch, message, (logits - top).exp(), scores)
+            return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
     weight, bias = edge_terms or (None, None)
     result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch)
     return result
@@ -107,6 +107,7 @@ class Features:
 
     def __init__(self, x: Tensor) -> None:
         self.shape = (x.shape[0], x.shape[1])
+        self.dense = x
         self.nnz = int(torch.count_nonzero(x))
         density = self.nnz / max(1, x.numel())
         self._csr = _to_csr(x) if density < _SPARSE_FORWARD else None
@@ -116,8 +117,8 @@ class Features:
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
-        result: Tensor = _FeatureMatmul.apply(weight, self)
-        return result
+        result: Tensor = _FeatureMatmul.apply(_full(weight), self)
+        return result.to(weight.dtype)
 
     @property
     def entries(self) -> int:
@@ -149,8 +150,8 @@ class DroppedFeatures:
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
-        result: Tensor = _FeatureMatmul.apply(weight, self)
-        return result
+        result: Tensor = _FeatureMatmul.apply(_full(weight), self)
+        return result.to(weight.dtype)
 
     def _forward(self, weight: Tensor) -> Tensor:
         return self._left @ weight if self._transposed is None else _blockwise(self._left, weight)
@@ -190,6 +191,11 @@ def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple
         return rowptr.int(), col, values
     before = torch.cat([rowptr.new_zeros(1), keep.cumsum(0)])
     return before[rowptr].int(), col[keep], values[keep]
+
+
+def _full(values: Tensor) -> Tensor:
+    """In float32, if the precision is a lower one: sparse kernels have none below."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
 def _each_run(left: Tensor | None, right: Tensor) -> Tensor:

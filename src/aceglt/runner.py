@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import Backbone, Params, build
+from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
@@ -124,7 +125,15 @@ def build_method(config: Config) -> Method:
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
-    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden)
+    """The configured backbone for a problem, with the aids at scale around it that are asked for."""
+    options = config.backbone_options
+    attr = getattr(problem.graph, "edge_attr", None)
+    if config.backbone == "resgcn" and attr is not None:
+        options["edge_features"] = attr.shape[1]
+    backbone = build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
+    if config.precision == "bfloat16":
+        backbone = InPrecision(backbone, torch.bfloat16)
+    return InPartitions(backbone, config.partitions) if config.partitions > 1 else backbone
 
 
 def pick_device(name: str) -> torch.device:
@@ -185,7 +194,8 @@ class _Runner:
             return
         recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
         self.search.runs_at_once = recorded.get("runs_at_once")
-        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once}
+        kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
+        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
         write_json(self.run.environment, environment)
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if state.dense is not None:
@@ -300,8 +310,15 @@ class _Runner:
         notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
         if self.run.checkpoint.exists():
             self.run.checkpoint.replace(self.run.final)
+        self._record_memory()
         self._log("finish", level=state.level)
         return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
+
+    def _record_memory(self) -> None:
+        assert self.run is not None
+        recorded = read_json(self.run.environment)
+        peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
+        write_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
         assert self.run is not None
@@ -334,6 +351,14 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
     }
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: the most that tensors took on a GPU, or the process in main memory, up to now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in kilobytes
 
 
 class _Logged:
