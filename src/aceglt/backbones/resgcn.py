@@ -52,7 +52,7 @@ class ResGCN(Backbone):
                 matrices.append((f"layer{layer}.edge.weight", (edge_features, hidden)))
                 others.append((f"layer{layer}.edge.bias", (hidden,)))
             matrices.append((f"layer{layer}.weight", (hidden, hidden)))
-            others += [(f"layer{layer}.bias", (1, hidden)), (f"layer{layer}.temperature", ())]
+            others += [(f"layer{layer}.bias", (1, hidden)), (f"layer{layer}.temperature", (1,))]
             others += [(f"norm{layer}.scale", (1, hidden)), (f"norm{layer}.shift", (1, hidden))]
         self.prunable = Layout((*matrices, ("decoder.weight", (hidden, out_features))))
         self.other = Layout((*others, ("decoder.bias", (1, out_features))))
@@ -98,7 +98,8 @@ class ResGCN(Backbone):
         terms = None
         if self.edge_features:
             terms = weights[f"layer{layer}.edge.weight"], weights[f"layer{layer}.edge.bias"]
-        messages = ops.softmax_messages(graph, x, scores, weights[f"layer{layer}.temperature"], terms)
+        temperature = weights[f"layer{layer}.temperature"].squeeze(1)
+        messages = ops.softmax_messages(graph, x, scores, temperature, terms)
         return _linear(weights, f"layer{layer}", x + messages)
 
 

@@ -17,7 +17,22 @@ class GraphData:
     name: str
     x: torch.Tensor  # [N, F] float32
     edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
-    y: torch.Tensor  # [N] int64 class of each node
+    y: torch.Tensor  # [N] int64 class of each node, or [N, T] float32 answers (0 or 1) to T questions
     train_mask: torch.Tensor  # [N] bool
     val_mask: torch.Tensor  # [N] bool
     test_mask: torch.Tensor  # [N] bool
+    edge_attr: torch.Tensor | None = None  # [A, D] float32 features of each arc
+
+
+@dataclass(frozen=True)
+class LinkData:
+    """A graph with features, and edges that are held out from it; the arcs of the graph are the training edges."""
+
+    name: str
+    x: torch.Tensor  # [N, F] float32
+    edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
+    val_edges: torch.Tensor  # [2, V] int64
+    val_negatives: torch.Tensor  # [2, …] int64, pairs that are no edges
+    test_edges: torch.Tensor
+    test_negatives: torch.Tensor
+    metric: str  # hits@K
