@@ -84,7 +84,7 @@ _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
 @_guarded
 def search(
     dataset: Annotated[
-        str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
+        str, typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv, or the path of a .npz file.")
     ] = "citeseer",
     backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin, gat or resgcn.")] = "gcn",
     method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs or ace.")] = "ace",
