@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, searchsorted
+from torch import Tensor, float64, searchsorted
 
 
 def roc_auc(scores: Tensor, positive: Tensor) -> Tensor:
@@ -15,3 +15,11 @@ def roc_auc(scores: Tensor, positive: Tensor) -> Tensor:
     not_above = searchsorted(negatives, positives, right=True)
     pairs = positives.shape[1] * negatives.shape[1]
     return (below + not_above).sum(dim=1).double() / (2 * pairs)
+
+
+def hits_at(k: int, positives: Tensor, negatives: Tensor) -> Tensor:
+    """[S] share of positives [S, p] above the k-th best of the negatives [S, q], as OGB counts; 1 below k negatives."""
+    if negatives.shape[1] < k:
+        return positives.new_ones(len(positives), dtype=float64)
+    threshold = negatives.topk(k, dim=1).values[:, -1:]
+    return (positives > threshold).double().mean(dim=1)
