@@ -13,9 +13,9 @@ from aceglt import rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.masks import Masks, Scores
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Contrast, Problem, Soft
 
-_LOSS, _CORRUPTED = 1 << 20, 1 << 21  # of a step's random draws, those of the loss; layers count from 0
+_LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
 
@@ -167,20 +167,21 @@ class _Trainer:
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
         key = rng.fold(self.key, 2 + epoch)
-        outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
-        loss = self._loss(outputs, weights, edge_values, key)
+        if self.problem.contrast is None:
+            outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+            loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        else:
+            loss = self._contrast(self.problem.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
         wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted)
         self._update(dict(zip(weights, grads, strict=False)), grads[-1])
         return loss.detach()
 
-    def _loss(self, outputs: Tensor, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
-        problem, contrast = self.problem, self.problem.contrast
-        if contrast is None:
-            return problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
-        features = problem.features.permuted(rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes))
-        state = self.backbone.stem(weights, self.graph, edge_values, features)
-        corrupted = self.backbone.head(weights, self.graph, state, Dropout(rng.fold(key, _CORRUPTED)))
+    def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
+        """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
+        features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
+        outputs = self.backbone.head(weights, self.graph, state, None)
+        corrupted = self.backbone.apply(weights, self.graph, edge_values, features)
         return contrast.loss(outputs, corrupted, weights)
 
     def _effective(self) -> dict[str, Tensor]:
