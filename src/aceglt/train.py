@@ -155,6 +155,9 @@ class _Trainer:
             if observer is not None:
                 observer.on_epoch(epoch + 1, epochs, self.runs, best.mean)
         best.update(epochs, self._validate(), self._kept())
+        for part in (*self._all_weights(), *self._kept()):  # the last update has no loss after it
+            finite = part.flatten(1).isfinite().all(dim=1)
+            diverged = torch.where((diverged == 0) & ~finite, epochs, diverged)
         _check_finite(diverged)
         return self._result(best)
 
@@ -234,13 +237,12 @@ class _Trainer:
         return self.problem.measure(outputs, "val")
 
     def _result(self, best: _Best) -> Fit:
-        matrices = len(self.weights)
+        matrices, like = len(self.weights), self.edge_values
         if self.scoring is None:
-            return Fit(
-                best.val, best.epoch, Params(_flat(best.kept[:matrices]), _flat(best.kept[matrices:], self.runs)), None
-            )
+            params = Params(_flat(best.kept[:matrices], like), _flat(best.kept[matrices:], like))
+            return Fit(best.val, best.epoch, params, None)
         kept = best.kept if self.scoring.epoch == "best" else self._kept()
-        return Fit(best.val, best.epoch, None, Scores(_flat(kept[:matrices]), kept[matrices]))
+        return Fit(best.val, best.epoch, None, Scores(_flat(kept[:matrices], like), kept[matrices]))
 
 
 class _Best:
@@ -269,9 +271,9 @@ def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.detach().requires_grad_() for name, part in parts.items()}
 
 
-def _flat(parts: list[Tensor], runs: int = 0) -> Tensor:
-    """[S, n] of matrices [S, *shape]; an empty [runs, 0] of none."""
-    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else torch.zeros(runs, 0)
+def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
 
 
 def _check_finite(diverged: Tensor) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from samples import generator, random_masks, tiny_data
 
 from aceglt import rng
-from aceglt.backbones import GCN
+from aceglt.backbones import BACKBONES, GCN, build
 from aceglt.masks import Counts, Masks
 from aceglt.ops import Features
 from aceglt.tasks import LinkProblem
@@ -81,6 +81,19 @@ def test_permuted_features_act_as_a_permuted_copy_of_x(density: float) -> None:
     assert torch.allclose(found, expected)
     (grad,) = torch.autograd.grad(found, weight, upstream)
     assert torch.allclose(grad, torch.autograd.grad(expected, weight, upstream)[0])
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_takes_permuted_features(name: str) -> None:
+    problem = contrast_problem()
+    backbone = build(name, problem.x.shape[1], 4, 8)
+    weights = backbone.weights(backbone.init([0]))
+    alive = torch.ones(1, problem.graph.num_edges, dtype=torch.bool)
+    graph, values = problem.graph.batch(alive, backbone.self_loops), alive.to(problem.x.dtype)
+    order = rng.permutation(rng.keys([0], "order"), problem.graph.num_nodes)
+    found = backbone.apply(weights, graph, values, problem.features.permuted(order))
+    assert torch.allclose(found, backbone.apply(weights, graph, values, Features(problem.x[order[0]])))
 
 
 def test_training_moves_the_discriminator_and_keeps_the_backbone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
