@@ -89,7 +89,16 @@ def search(
     backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin, gat or resgcn.")] = "gcn",
     method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs or ace.")] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
-    task: Annotated[str, typer.Option(help="The task: node (transductive node classification).")] = "node",
+    task: Annotated[
+        str, typer.Option(help="The task: node (transductive node classification) or link (link prediction).")
+    ] = "node",
+    objective: Annotated[
+        str | None, _option("What link prediction trains: bce [default] or infoclust (the paper's setting).")
+    ] = None,
+    edge_split: Annotated[
+        str | None,
+        _option("Edges that link prediction holds out: random [default] or connected (the training graph stays so)."),
+    ] = None,
     preset: Annotated[
         str,
         typer.Option(
@@ -130,8 +139,11 @@ def search(
     partitions: Annotated[
         int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
     ] = None,
-    lr: Annotated[float | None, _option("Learning rate [default: 0.01].", panel=_TRAIN)] = None,
-    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4].", panel=_TRAIN)] = None,
+    embedding: Annotated[
+        int | None, _option("Width of link prediction's embeddings [default: 64; infoclust: 16].", panel=_TRAIN)
+    ] = None,
+    lr: Annotated[float | None, _option("Learning rate [default: 0.01; infoclust: 0.001].", panel=_TRAIN)] = None,
+    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4; task link: 0].", panel=_TRAIN)] = None,
     lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
     lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
     beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 1].", panel=_SCORE)] = None,
@@ -185,6 +197,9 @@ def search(
         "method": method,
         "axis": axis,
         "task": task,
+        "objective": objective,
+        "edge_split": edge_split,
+        "embedding": embedding,
         "signal": signal,
         "levels": levels,
         "target_model": target_model,

@@ -13,7 +13,9 @@ from aceglt.errors import ConfigError
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
-TASKS = ("node",)
+TASKS = ("node", "link")
+OBJECTIVES = ("bce", "infoclust")
+EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
 METHODS = ("random", "ugs", "ace")
@@ -36,6 +38,12 @@ class Config:
     task: str = "node"
     signal: str = "teacher"
     """What trains the scores: `labels`, or `teacher` for the dense model's soft predictions beside them."""
+    objective: str = "bce"
+    """What link prediction trains: `bce`, cross-entropy against sampled non-edges, or `infoclust`."""
+    embedding: int = 64
+    """Width of the embeddings of link prediction."""
+    edge_split: str = "random"
+    """Which edges link prediction holds out: `random` ones, or such that the training graph stays `connected`."""
     preset: str = "default"
     seeds: tuple[int, ...] = (0, 1, 2)
     levels: int = 10
@@ -76,6 +84,8 @@ class Config:
         _one_of("axis", self.axis, AXES)
         _one_of("task", self.task, TASKS)
         _one_of("signal", self.signal, SIGNALS)
+        _one_of("objective", self.objective, OBJECTIVES)
+        _one_of("edge_split", self.edge_split, EDGE_SPLITS)
         _one_of("preset", self.preset, PRESETS)
         _one_of("score_epoch", self.score_epoch, ("best", "last"))
         _one_of("backbone", self.backbone, BACKBONES)
@@ -91,6 +101,7 @@ class Config:
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
         _check("lr", self.lr, 0 < self.lr < float("inf"), "above 0")
+        _check("embedding", self.embedding, self.embedding >= 1, "1 or more")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < float("inf"), "0 or more")
         for name in ("prune_model", "prune_graph"):
@@ -98,6 +109,14 @@ class Config:
         for name in ("fixed_model", "fixed_graph"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "0 or more and below 1")
         self._check_stops()
+        self._check_objective()
+
+    def _check_objective(self) -> None:
+        for name in ("objective", "edge_split"):
+            if self.task != "link" and getattr(self, name) != getattr(Config, name):
+                raise ConfigError(f"{name} '{getattr(self, name)}' is for task link, not {self.task}")
+        if self.objective == "infoclust" and self.signal == "teacher":
+            raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
 
     def _check_stops(self) -> None:
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
@@ -116,6 +135,17 @@ class Config:
         if self.backbone != "resgcn":
             return {}
         return {"layers": self.layers or 28, "checkpoint_blocks": self.checkpoint_blocks}
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """What the task's problem is built with besides the data."""
+        if self.task != "link":
+            return {}
+        return {
+            "objective": self.objective,
+            "embedding": self.embedding,
+            "connected": self.edge_split == "connected",
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -149,8 +179,10 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     elif "seeds" in made:
         made["seeds"] = tuple(made["seeds"])
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
-    method = made.get("method", Config.method)
-    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **_preset(preset, dataset, backbone, method)}
+    method, task = made.get("method", Config.method), made.get("task", Config.task)
+    settings = _preset(preset, dataset, backbone, method, task)
+    task_defaults = _task_defaults(task, made.get("objective", settings.get("objective")))
+    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **task_defaults, **settings}
     options = {**settings.pop("method_options", {}), **made.pop("method_options", {})}
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
@@ -169,11 +201,14 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
 
 _BACKBONE_DEFAULTS = {"resgcn": {"hidden": 128}}
 
-# Table S2 of the paper (node classification): learning rate, decay, λ1 (edges), λ2 (weights).
+# Table S2 of the paper: learning rate, decay, λ1 (edges), λ2 (weights).
 _PAPER = {
-    "cora": (6e-2, 6e-5, 2e-3, 2e-3),
-    "citeseer": (1e-2, 5e-4, 1e-6, 1e-4),
-    "pubmed": (1e-2, 5e-4, 1e-2, 1e-2),
+    ("node", "cora"): (6e-2, 6e-5, 2e-3, 2e-3),
+    ("node", "citeseer"): (1e-2, 5e-4, 1e-6, 1e-4),
+    ("node", "pubmed"): (1e-2, 5e-4, 1e-2, 1e-2),
+    ("link", "cora"): (3e-4, 0.0, 1e-4, 1e-4),
+    ("link", "citeseer"): (3e-4, 0.0, 2e-3, 2e-3),
+    ("link", "pubmed"): (3e-4, 0.0, 1e-5, 1e-3),
 }
 
 # The settings that the UGS authors published: learning rate and decay per dataset, λ1 and λ2 per backbone too.
@@ -191,14 +226,29 @@ _UGS_LAMBDAS = {
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
+# Link prediction as the UGS authors have it, whom the paper follows.
+_UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
-def _preset(preset: str, dataset: str, backbone: str, method: str) -> dict[str, Any]:
+
+def _task_defaults(task: str, objective: str | None) -> dict[str, Any]:
+    """Where a task's defaults are others, chosen on validation: weight decay keeps embeddings from growing."""
+    if task != "link":
+        return {}
+    if objective == "infoclust":
+        return {"weight_decay": 0.0, "lr": 1e-3, "embedding": 16, "signal": "labels"}
+    return {"weight_decay": 0.0}
+
+
+def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) -> dict[str, Any]:
     """What a preset changes; on a dataset that its source does not name, the training settings stay the defaults."""
     dataset = dataset.lower()
     if preset == "paper":
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
-        training = dict(zip(_NAMES, _PAPER.get(dataset, ()), strict=False))
-        return {"signal": "labels", "levels": 20, "method_options": options, **training}
+        training = dict(zip(_NAMES, _PAPER.get((task, dataset), ()), strict=False))
+        link = _UGS_LINK if task == "link" else {}
+        return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
+    if preset == "ugs" and task == "link":
+        return {"signal": "labels", "levels": 20, **_UGS_LINK}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}

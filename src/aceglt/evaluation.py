@@ -26,6 +26,7 @@ class Evaluation:
 
     ticket: Readings
     dense: Readings
+    metric: str
 
     @property
     def winning(self) -> dict[str, bool | None]:
@@ -61,15 +62,15 @@ def evaluate(
         ticket = Ticket.load(ticket)
     config = ticket.config
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
-    problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
-        pick_device(device)
-    )
+    directed = bool(ticket.graph["directed"])
+    problem = Problem.from_data(source, None, config.task, directed, **config.task_options).to(pick_device(device))
     ticket.check(problem.graph)
     backbone = build_backbone(config, problem)
     start = _initial_weights(ticket, backbone, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
     ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
-    return Evaluation(ours, _train(problem, backbone, ticket, start, full, seeds, 0, observer))
+    dense = _train(problem, backbone, ticket, start, full, seeds, 0, observer)
+    return Evaluation(ours, dense, problem.metric)
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:

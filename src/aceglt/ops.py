@@ -134,6 +134,10 @@ class Features:
             self._blocks = _Blocks(self._csr, keep.shape[0])
         return self._blocks.dropped(keep, scale)
 
+    def permuted(self, order: Tensor) -> PermutedFeatures:
+        """X with its rows in another order for each run, order [S, N]."""
+        return PermutedFeatures(self, order)
+
     def _forward(self, weight: Tensor) -> Tensor:
         return _each_run(self._csr if self._csr is not None else self._dense, weight)
 
@@ -193,6 +197,23 @@ def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple
     return before[rowptr].int(), col[keep], values[keep]
 
 
+class PermutedFeatures(Features):
+    """Features whose rows every run has in an order of its own, for passes without dropout.
+
+    X itself is not copied: its product with a weight is permuted.
+    """
+
+    def __init__(self, base: Features, order: Tensor) -> None:
+        self.shape, self.nnz = base.shape, base.nnz
+        self._base = base
+        self._order = order  # [S, N]
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        """[S, N, H] = P · X · weight, weight [S, F, H]."""
+        result: Tensor = _PermuteRows.apply(self._base.matmul(weight), self._order)
+        return result
+
+
 def _full(values: Tensor) -> Tensor:
     """In float32, if the precision is a lower one: sparse kernels have none below."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
@@ -228,6 +249,27 @@ class _FeatureMatmul(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return ctx.features._backward(grads[0].contiguous()), None
+
+
+class _PermuteRows(torch.autograd.Function):
+    """Rows in another order; the gradient is a gather by the inverse order, where autograd's own would scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return _gather_rows(h, order)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        return _gather_rows(grads[0], order.argsort(dim=1)), None
+
+
+def _gather_rows(h: Tensor, order: Tensor) -> Tensor:
+    """[S, N, H]: row order[s, i] of run s at place i."""
+    runs, nodes, width = h.shape
+    rows = order + nodes * torch.arange(runs, device=h.device).unsqueeze(1)
+    return h.reshape(-1, width)[rows.flatten()].view(h.shape)
 
 
 class _GatherArcs(torch.autograd.Function):

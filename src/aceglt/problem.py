@@ -6,11 +6,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from aceglt.backbones.base import Weights
 from aceglt.graph import Graph
 from aceglt.ops import Features
 
@@ -27,6 +28,16 @@ class Soft:
 
     def __getitem__(self, runs: slice) -> Soft:
         return Soft(self.targets[runs], self.beta)
+
+
+class Contrast(Protocol):
+    """An objective that tells outputs from those on features whose rows are permuted, with parameters of its own."""
+
+    def start(self, runs: int, device: torch.device) -> dict[str, Tensor]:
+        """Its parameters' initial values [S, …] by name; they are trained beside the weights and then dropped."""
+
+    def loss(self, outputs: Tensor, corrupted: Tensor, parameters: Weights) -> Tensor:
+        """[S] training loss of outputs [S, N, C] and of those on permuted features."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +65,27 @@ class Problem(ABC):
     task: ClassVar[str]
 
     @staticmethod
-    def from_data(data: Any, name: str | None = None, task: str = "node", directed: bool = False) -> Problem:
+    def from_data(
+        data: Any, name: str | None = None, task: str = "node", directed: bool = False, **options: Any
+    ) -> Problem:
         """Check a PyG `Data` (or anything with its attributes) and make a problem of it.
 
+        `options` are the task's own, as `Config.task_options` has them.
         Raises DataError with the first thing that is wrong.
         """
         from aceglt.tasks import TASKS
 
-        return TASKS[task].build(data, name or getattr(data, "name", None) or "data", directed)
+        return TASKS[task].build(data, name or getattr(data, "name", None) or "data", directed, **options)
 
     @classmethod
     @abstractmethod
-    def build(cls, data: Any, name: str, directed: bool) -> Problem:
+    def build(cls, data: Any, name: str, directed: bool, *args: Any, **options: Any) -> Problem:
         """The problem of this task on checked data; see `from_data`."""
+
+    @classmethod
+    def training_graph(cls, graph: Graph, data: Any, **options: Any) -> Graph:
+        """What of a data's graph is `Problem.graph`; all, unless edges are held out."""
+        return graph
 
     @property
     @abstractmethod
@@ -92,6 +111,11 @@ class Problem(ABC):
 
     def view(self, split: Split) -> View | None:
         """The graph that a split is evaluated on; None if it is the training graph."""
+        return None
+
+    @property
+    def contrast(self) -> Contrast | None:
+        """What is trained in place of `loss`, if anything."""
         return None
 
     @cached_property

@@ -39,6 +39,11 @@ def gumbel(key: Tensor, n: int) -> Tensor:
     return uniform(key, n).log_().neg_().log_().neg_()
 
 
+def permutation(key: Tensor, n: int) -> Tensor:
+    """[S, n] int64, each run's own order of 0 … n - 1."""
+    return uniform(key, n).argsort(dim=1)
+
+
 def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
     """[S, n] bool, each True with probability 1 - drop (to within 2^-16). Four elements share one hash."""
     words = _bits(key, (n + 3) // 4)

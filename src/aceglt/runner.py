@@ -70,7 +70,8 @@ def search(
     """Search for graph lottery tickets.
 
     Args:
-        data: a PyG `Data` with x, edge_index, y and the three masks; without it, `dataset` is loaded.
+        data: a PyG `Data` with x, edge_index, y and the three masks (for link prediction x and edge_index are
+            enough); without it, `dataset` is loaded.
         out: run directory. With it, everything is written there and an interrupted or finished search continues;
             without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
@@ -98,9 +99,8 @@ def search(
     config = resolve(preset, **settings)
     method = build_method(config)
     source = data if data is not None else datasets.load(config.dataset, data_root)
-    problem = Problem.from_data(source, config.dataset if data is not None else None, config.task).to(
-        pick_device(device)
-    )
+    name = config.dataset if data is not None else None
+    problem = Problem.from_data(source, name, config.task, **config.task_options).to(pick_device(device))
     with ExitStack() as stack:
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:

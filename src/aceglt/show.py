@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from aceglt.stats import CRITERIA, best_level, mean_std
+from aceglt.stats import CRITERIA, best_level, mean_std, metric_in_words
 
 if TYPE_CHECKING:
     from aceglt.evaluation import Evaluation
@@ -23,7 +23,7 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
     r = results
     console.print(
         f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
-        f"{len(r['seeds'])} seed(s), {r['metric']}" + ("" if r["finished"] else "  — not finished"),
+        f"{len(r['seeds'])} seed(s), {metric_in_words(r['metric'])}" + ("" if r["finished"] else "  — not finished"),
         highlight=False, markup=False,
     )  # fmt: skip
     console.print(_levels_table(r))
@@ -87,7 +87,7 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
     c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
     macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
     lines = [
-        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}",
+        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}, {c.task} task",
         f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
         f"weights  {alive.weights:,} of {total.weights:,} ({_percent(ticket.model_sparsity)} sparse)",
         f"edges    {alive.edges:,} of {total.edges:,} ({_percent(ticket.graph_sparsity)} sparse)",
@@ -107,8 +107,9 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     table.add_row("dense", _spread(result.dense.val), _spread(result.dense.test))
     table.add_row("ticket", _spread(result.ticket.val), _spread(result.ticket.test))
     console.print(
-        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
-        f"model sparsity {_percent(ticket.model_sparsity)}, graph sparsity {_percent(ticket.graph_sparsity)}",
+        f"{metric_in_words(result.metric)}, retrained in isolation over {len(result.ticket.val)} dropout seeds: "
+        f"level {ticket.level}, model sparsity {_percent(ticket.model_sparsity)}, "
+        f"graph sparsity {_percent(ticket.graph_sparsity)}",
         highlight=False,
     )  # fmt: skip
     console.print(table)

@@ -17,6 +17,7 @@ from aceglt.config import Config
 from aceglt.errors import AcegltError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
+from aceglt.tasks import TASKS
 
 _KIND, _VERSION = "ticket", 1
 
@@ -81,11 +82,12 @@ class Ticket:
             raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
 
     def apply(self, data: Any) -> Any:
-        """A copy of a PyG `Data` with the dead edges removed.
+        """A copy of a PyG `Data` with the dead edges removed; edges held out by link prediction are removed too.
 
         Raises TicketError if the data's graph is not the one that the ticket was found on.
         """
         graph = Graph.from_edge_index(data.edge_index.cpu(), int(data.num_nodes), bool(self.graph["directed"]))
+        graph = TASKS[self.config.task].training_graph(graph, data, **self.config.task_options)
         self.check(graph)
         kept = graph.edges[:, self.masks.edges[0].cpu()]
         if not graph.directed:

@@ -13,7 +13,7 @@ from aceglt import rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.masks import Masks, Scores
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Contrast, Problem, Soft
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
@@ -129,6 +129,8 @@ class _Trainer:
         self.alive = self._matrices(masks.weights)
         self.weights = self._matrices(start.prunable * masks.weights)
         self.others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
+        if problem.contrast is not None:
+            self.others |= problem.contrast.start(self.runs, problem.device)
         self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
         self.weight_scores: dict[str, Tensor] = {}
         groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
@@ -168,12 +170,22 @@ class _Trainer:
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
         key = rng.fold(self.key, 2 + epoch)
-        outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
-        loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        if self.problem.contrast is None:
+            outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+            loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        else:
+            loss = self._contrast(self.problem.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
         wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted)
         self._update(dict(zip(weights, grads, strict=False)), grads[-1])
         return loss.detach()
+
+    def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
+        """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
+        features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
+        outputs = self.backbone.head(weights, self.graph, state, None)
+        corrupted = self.backbone.apply(weights, self.graph, edge_values, features)
+        return contrast.loss(outputs, corrupted, weights)
 
     def _effective(self) -> dict[str, Tensor]:
         """The weights that act: with scores, their product."""
@@ -208,7 +220,8 @@ class _Trainer:
         return [*self.weight_scores.values(), self.edge_values] if self.scoring else self._all_weights()
 
     def _all_weights(self) -> list[Tensor]:
-        return [*self.weights.values(), *self.others.values()]
+        """The backbone's; what an objective owns is not kept."""
+        return [*self.weights.values(), *(self.others[name] for name, _ in self.backbone.other.shapes)]
 
     @torch.no_grad()
     def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:

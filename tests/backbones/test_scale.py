@@ -35,6 +35,7 @@ def test_bfloat16_is_close_and_leaves_weights_and_outputs_in_float32(name: str) 
         torch.testing.assert_close(low, full, rtol=0.1, atol=0.05 * float(full.detach().abs().max()) + 1e-6)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("name", BACKBONES)
 def test_one_partition_is_the_full_batch(name: str) -> None:
     backbone, graph, x = small(name), random_graph(), Features(features(0.1))
@@ -45,6 +46,7 @@ def test_one_partition_is_the_full_batch(name: str) -> None:
     )
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("name", BACKBONES)
 def test_partitions_are_the_graph_without_the_edges_between_them(name: str) -> None:
     backbone, graph, x = small(name), random_graph(), Features(features(0.1))
@@ -71,6 +73,7 @@ def test_training_is_on_the_whole_graph() -> None:
     assert all(torch.equal(a, b) for a, b in zip(whole, partitioned, strict=True))
 
 
+@torch.no_grad()
 def test_more_partitions_than_nodes_leave_every_node_alone() -> None:
     backbone, x = small("gcn"), Features(features(0.1))
     named, graph = weights(backbone), random_graph()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import ogb_samples
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import aceglt
 from aceglt.datasets import GraphData, LinkData, available, load
@@ -22,6 +24,7 @@ from aceglt.errors import DataError
 from aceglt.problem import Problem
 
 ogb_reader = pytest.importorskip("ogb.io.read_graph_raw")
+from ogb.linkproppred import Evaluator as LinkEvaluator  # noqa: E402
 from ogb.nodeproppred import Evaluator as NodeEvaluator  # noqa: E402
 
 WRITERS = {"ogbn-arxiv": ogb_samples.arxiv, "ogbn-proteins": ogb_samples.proteins, "ogbl-collab": ogb_samples.collab}
@@ -198,6 +201,57 @@ def test_our_accuracy_is_ogbs(tmp_path: Path) -> None:
     nodes = slice(30, 40)
     answer = {"y_true": problem.y[nodes, None], "y_pred": outputs[0, nodes].argmax(dim=1, keepdim=True)}
     assert float(problem.measure(outputs, "test")) == NodeEvaluator("ogbn-arxiv").eval(answer)["acc"]
+
+
+def test_our_hits_are_ogbs_on_the_official_pairs(tmp_path: Path) -> None:
+    ogb_samples.collab(tmp_path)
+    data = load("ogbl-collab", tmp_path)
+    problem = Problem.from_data(data, task="link")
+    outputs = torch.randn(1, ogb_samples.NODES, 4, generator=torch.Generator().manual_seed(0))
+    scores = {
+        name: (outputs[0, pairs[0]] * outputs[0, pairs[1]]).sum(dim=1)
+        for name, pairs in (("y_pred_pos", data.test_edges), ("y_pred_neg", data.test_negatives))
+    }
+    assert problem.metric == "hits@50"
+    assert float(problem.measure(outputs, "test")) == LinkEvaluator("ogbl-collab").eval(scores)["hits@50"]
+
+
+def test_held_out_pairs_of_collab_are_not_in_the_graph_unless_they_are_training_edges_too(tmp_path: Path) -> None:
+    ogb_samples.collab(tmp_path)
+    data = load("ogbl-collab", tmp_path)
+    graph = Problem.from_data(data, task="link").graph
+    pairs = {frozenset(pair) for pair in data.edge_index.t().tolist() if pair[0] != pair[1]}
+    assert {frozenset(pair) for pair in graph.edges.t().tolist()} == pairs
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"test_edges": torch.tensor([[0], [40]])}, {}, "test_edges names node 40"),
+        ({"val_negatives": torch.zeros(2, 0, dtype=torch.int64)}, {}, "val_negatives is empty"),
+        ({}, {"connected": True}, "comes with held-out edges"),
+    ],
+)
+def test_bad_held_out_pairs_are_named(
+    tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    ogb_samples.collab(tmp_path)
+    data = load("ogbl-collab", tmp_path)
+    assert isinstance(data, LinkData)
+    with pytest.raises(DataError, match=f"ogbl-collab: {message}"):
+        Problem.from_data(replace(data, **change), task="link", **options)
+
+
+def test_a_search_on_collab_ends_in_a_ticket(tmp_path: Path) -> None:
+    ogb_samples.collab(tmp_path)
+    result = aceglt.search(
+        dataset="ogbl-collab", task="link", data_root=tmp_path, backbone="resgcn", hidden=8, layers=28, embedding=4,
+        method="ugs", axis="graph", levels=1, seeds=1, epochs=2, tickets="all",
+    )  # fmt: skip
+    assert result.results["metric"] == "hits@50"
+    assert result.tickets[0].graph_sparsity == pytest.approx(0.05, abs=0.01)
+    data = Data(**vars(load("ogbl-collab", tmp_path)), num_nodes=ogb_samples.NODES)
+    assert result.tickets[0].apply(data).edge_index.shape[1] == 2 * int(result.tickets[0].masks.edges.sum())
 
 
 def test_a_search_with_28_layers_ends_in_a_ticket(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class ResGCN(Backbone):
     def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         h, scores = state
         for layer in range(1, self.layers):
-            if self.checkpoint_blocks and dropout is not None:
+            if self.checkpoint_blocks and torch.is_grad_enabled():
                 # Nothing is drawn from torch's generators: dropout has its own keys.
                 arguments = (weights, graph, scores, layer, h, dropout)
                 h = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)

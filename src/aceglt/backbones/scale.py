@@ -68,11 +68,13 @@ class InPartitions(Around):
 
     def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
         inner_state, edge_values, x = state
-        if dropout is None:
-            return self.apply(weights, graph, edge_values, x)
-        return self.inner.head(weights, graph, inner_state, dropout)
+        if torch.is_grad_enabled():  # not by dropout: an objective may train on a pass without
+            return self.inner.head(weights, graph, inner_state, dropout)
+        return self.apply(weights, graph, edge_values, x)
 
     def apply(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Tensor:
+        if torch.is_grad_enabled():
+            return self.inner.apply(weights, graph, edge_values, x)
         parts = self._parts(graph, x)
         outputs = torch.cat([self.inner.apply(weights, p.graph, edge_values, p.x) for p in parts], dim=1)
         return outputs[:, torch.cat([p.nodes for p in parts]).argsort()]

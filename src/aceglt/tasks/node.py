@@ -90,15 +90,15 @@ def checked_features(x: Tensor, name: str) -> Tensor:
     return x
 
 
-def check_edges(edge_index: Tensor, num_nodes: int, name: str) -> None:
+def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise DataError(
-            f"{name}: edge_index must be integers of shape [2, edges], "
+            f"{name}: {part} must be integers of shape [2, edges], "
             f"found {edge_index.dtype} of shape {list(edge_index.shape)}"
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
-        raise DataError(f"{name}: edge_index names node {bad}, but x has nodes 0 to {num_nodes - 1}")
+        raise DataError(f"{name}: {part} names node {bad}, but x has nodes 0 to {num_nodes - 1}")
 
 
 def _checked_labels(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
