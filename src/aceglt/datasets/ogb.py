@@ -101,7 +101,7 @@ class _Reader:
             x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
             y = torch.from_numpy(labels).squeeze(1).long()
         train, val, test = (self.mask(part) for part in ("train", "valid", "test"))
-        return GraphData(self.name, x.float(), edge_index, y, train, val, test, edge_attr)
+        return GraphData(self.name, x.float(), edge_index, y, train, val, test, edge_attr=edge_attr)
 
     def link_data(self) -> LinkData:
         x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
