@@ -180,6 +180,25 @@ def test_a_large_temperature_does_not_overflow() -> None:
     torch.testing.assert_close(out[0].double(), highest, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("edge_features", "safe_range"), [(0, 80.0), (0, 0.0), (EDGE_FEATURES, 80.0)])
+def test_a_gpu_agrees_with_the_cpu(monkeypatch: pytest.MonkeyPatch, edge_features: int, safe_range: float) -> None:
+    monkeypatch.setattr(ops, "_SAFE_RANGE", safe_range)
+    graph = random_graph()
+    alive = draw(2, graph.num_edges, seed=3) > -0.5
+    parts = [draw(2, NODES, HIDDEN), draw(2, graph.num_edges), draw(2), draw(2, edge_features, HIDDEN), draw(2, HIDDEN)]
+    attr, results = draw(graph.num_edges, edge_features), []
+    for device in ("cpu", "cuda"):
+        batch = with_features(graph.to(device).batch(alive.to(device), False), attr.to(device))
+        leaves = [part.to(device).requires_grad_() for part in parts]
+        x, scores, temperature, *terms = leaves
+        terms = tuple(terms) if edge_features else None
+        out = ops.softmax_messages(batch, x, ops.arc_values(batch, scores), temperature, terms)
+        wanted = leaves if edge_features else leaves[:3]
+        results.append([t.cpu() for t in (out, *torch.autograd.grad(out.pow(3).sum(), wanted))])
+    torch.testing.assert_close(*results)
+
+
 def test_dead_edges_are_deleted(resgcn: ResGCN) -> None:
     check_dead_edges_are_deleted(resgcn)
 

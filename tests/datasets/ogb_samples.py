@@ -20,8 +20,10 @@ def write(path: Path, table: Any) -> None:
     path.write_bytes(gzip.compress(text.encode()))
 
 
-def _graph(folder: Path, rng: np.random.Generator) -> np.ndarray:
-    edges = rng.integers(0, NODES, (EDGES, 2))
+def _graph(folder: Path, rng: np.random.Generator, once: bool = False) -> np.ndarray:
+    """Arcs at random, or each edge in one direction, as ogbn-proteins has it."""
+    pairs = np.stack(np.triu_indices(NODES, 1), axis=1)
+    edges = rng.permutation(pairs)[:EDGES] if once else rng.integers(0, NODES, (EDGES, 2))
     write(folder / "raw/edge.csv.gz", edges)
     write(folder / "raw/num-node-list.csv.gz", [NODES])
     write(folder / "raw/num-edge-list.csv.gz", [EDGES])
@@ -50,7 +52,7 @@ def arxiv(root: Path) -> Path:
 
 def proteins(root: Path, species_file: str = "species") -> Path:
     folder, rng = root / "ogbn_proteins", np.random.default_rng(1)
-    _graph(folder, rng)
+    _graph(folder, rng, once=True)
     write(folder / "raw/edge-feat.csv.gz", rng.random((EDGES, 8)))
     write(folder / "raw/node-label.csv.gz", rng.integers(0, 2, (NODES, TASKS)))
     write(folder / f"raw/{species_file}.csv.gz", np.array([3702, 4932, 9606])[np.arange(NODES) % 3])

@@ -19,9 +19,8 @@ class Around(Backbone):
 
     def __init__(self, inner: Backbone) -> None:
         self.inner = inner
-        self.name, self.self_loops = inner.name, inner.self_loops
-        self.prunable, self.other = inner.prunable, inner.other
-        self.aggregation_widths = inner.aggregation_widths
+        for attribute in Backbone.__annotations__:
+            setattr(self, attribute, getattr(inner, attribute))
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         return self.inner.init(seeds, device)
