@@ -122,6 +122,7 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.runs = problem, backbone, masks.runs
         self.scoring, self.soft, self.key = scoring, soft, key
+        self.contrast = problem.contrast
         self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
         self.view = problem.view("val")
         if self.view is not None:
@@ -129,8 +130,8 @@ class _Trainer:
         self.alive = self._matrices(masks.weights)
         self.weights = self._matrices(start.prunable * masks.weights)
         self.others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
-        if problem.contrast is not None:
-            self.others |= problem.contrast.start(self.runs, problem.device)
+        if self.contrast is not None:
+            self.others |= self.contrast.start(self.runs, problem.device)
         self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
         self.weight_scores: dict[str, Tensor] = {}
         groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
@@ -170,11 +171,11 @@ class _Trainer:
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
         key = rng.fold(self.key, 2 + epoch)
-        if self.problem.contrast is None:
+        if self.contrast is None:
             outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
             loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         else:
-            loss = self._contrast(self.problem.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
+            loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
         wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted)
         self._update(dict(zip(weights, grads, strict=False)), grads[-1])

@@ -32,6 +32,8 @@ ACE = {"method": "ace", "method_options": {"rounds": 1, "refine_epochs": 2}}
 VARIANTS = [
     pytest.param({"method": "random"}, id="random"),
     pytest.param({"method": "ugs", "axis": "graph"}, id="ugs-teacher-graph"),
+    pytest.param({"method": "ugs", "backbone": "gin"}, id="ugs-teacher-gin"),
+    pytest.param({"method": "ugs", "backbone": "gat", "objective": "infoclust"}, id="ugs-infoclust-gat"),
     pytest.param({**ACE, "axis": "joint"}, id="ace-teacher-joint"),
     pytest.param({**ACE, "objective": "infoclust", "edge_split": "connected"}, id="ace-infoclust"),
 ]
@@ -266,7 +268,7 @@ class StopAt:
         pass
 
 
-@pytest.mark.parametrize("variant", VARIANTS[2:])
+@pytest.mark.parametrize("variant", VARIANTS[-2:])
 def test_an_interrupted_search_ends_as_an_uninterrupted_one(variant: dict[str, Any], tmp_path: Path) -> None:
     settings = {**QUICK, **variant}
     whole = aceglt.search(bare_data(), out=tmp_path / "whole", **settings)

@@ -13,6 +13,7 @@ from aceglt.backbones.base import Weights, glorot
 
 _EPS = 1e-4
 _DISCRIMINATOR, _BIAS = "infoclust.discriminator", "infoclust.bias"
+_CENTRES = int(rng.keys([0], "init", "infoclust.centres"))  # the key that clustering starts from, always the same
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,9 @@ class InfoClust:
         K-means on the sphere; the gradient passes through the last step alone.
         """
         points = outputs / (outputs.norm(dim=-1, keepdim=True) + _EPS)
-        draws = rng.uniform(
-            rng.keys([0], "init", "infoclust.centres", device=outputs.device), self.clusters * self.width
-        )
-        centres = draws.to(outputs.dtype).view(1, self.clusters, self.width).expand(len(outputs), -1, -1)
+        key = torch.full((1,), _CENTRES, device=outputs.device)
+        draws = rng.uniform(key, self.clusters * self.width).to(outputs.dtype)
+        centres = draws.view(1, self.clusters, self.width).expand(len(outputs), -1, -1)
         with torch.no_grad():
             for _ in range(self.iterations):
                 centres, _ = self._step(points, centres)
