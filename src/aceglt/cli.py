@@ -140,13 +140,15 @@ def search(
         int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
     ] = None,
     embedding: Annotated[
-        int | None, _option("Width of link prediction's embeddings [default: 64; infoclust: 16].", panel=_TRAIN)
+        int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
     ] = None,
-    lr: Annotated[float | None, _option("Learning rate [default: 0.01; infoclust: 0.001].", panel=_TRAIN)] = None,
-    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4; task link: 0].", panel=_TRAIN)] = None,
+    lr: Annotated[
+        float | None, _option("Learning rate [default: 0.01; gat 0.005; infoclust 0.001].", panel=_TRAIN)
+    ] = None,
+    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4; task link 0].", panel=_TRAIN)] = None,
     lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
     lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
-    beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 1].", panel=_SCORE)] = None,
+    beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
     score_epoch: Annotated[
         str | None,
         _option("Whose scores decide: the best-validation epoch's or the last: best or last.", panel=_SCORE),
@@ -314,6 +316,8 @@ def _root(
 
 def _seeds(text: str | None) -> Sequence[int] | int | None:
     """`3` → that many; `0,4,7` and `5-9` → these."""
+    from aceglt.config import MAX_SEEDS
+
     if text is None:
         return None
     try:
@@ -321,8 +325,11 @@ def _seeds(text: str | None) -> Sequence[int] | int | None:
             return int(text)
         seeds: list[int] = []
         for part in text.split(","):
-            first, _, last = part.strip().partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            first, dash, last = part.strip().partition("-")
+            span = range(int(first), int(last if dash else first) + 1)
+            if len(span) > MAX_SEEDS:
+                raise ConfigError(f"--seeds names {len(span)} seeds; the most is {MAX_SEEDS}")
+            seeds += span
         return seeds
     except ValueError:
         raise ConfigError(

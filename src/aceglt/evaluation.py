@@ -68,8 +68,8 @@ def evaluate(
     backbone = build_backbone(config, problem)
     start = _initial_weights(ticket, backbone, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
-    ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
     dense = _train(problem, backbone, ticket, start, full, seeds, 0, observer)
+    ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
     return Evaluation(ours, dense, problem.metric)
 
 

@@ -33,6 +33,17 @@ class Graph:
         code = torch.unique(source * num_nodes + target)
         return cls(num_nodes, torch.stack([code // num_nodes, code % num_nodes]), directed)
 
+    def expand(self, alive: Tensor, edge_index: Tensor) -> Tensor:
+        """Which columns of an `edge_index` are alive, for alive edges [E]; self-loops are, edges not in here not."""
+        source, target = edge_index.long()
+        if not self.directed:
+            source, target = torch.minimum(source, target), torch.maximum(source, target)
+        code = self.edges[0] * self.num_nodes + self.edges[1]
+        wanted = source * self.num_nodes + target
+        position = torch.searchsorted(code, wanted).clamp(max=self.num_edges - 1)
+        kept: Tensor = alive[position].logical_and(code[position] == wanted)
+        return kept.logical_or(source == target)
+
     @property
     def num_edges(self) -> int:
         return self.edges.shape[1]

@@ -12,6 +12,7 @@ from aceglt import rng
 from aceglt.backbones.base import Weights, glorot
 
 _EPS = 1e-4
+_SLOPE = 0.25  # what the authors' PReLU starts from; left untrained, so that embeddings need the backbone alone
 _DISCRIMINATOR, _BIAS = "infoclust.discriminator", "infoclust.bias"
 _CENTRES = int(rng.keys([0], "init", "infoclust.centres"))  # the key that clustering starts from, always the same
 
@@ -37,25 +38,31 @@ class InfoClust:
         form = glorot([0], _DISCRIMINATOR, (self.width, self.width), device)
         return {_DISCRIMINATOR: form.repeat(runs, 1, 1), _BIAS: form.new_zeros(runs, 1)}
 
+    @staticmethod
+    def embeddings(outputs: Tensor) -> Tensor:
+        """[S, N, C] the backbone's outputs after a leaky ReLU."""
+        return F.leaky_relu(outputs, _SLOPE)
+
     def loss(self, outputs: Tensor, corrupted: Tensor, parameters: Weights) -> Tensor:
-        """[S] binary cross-entropy of real against corrupted embeddings [S, N, C] under both summaries."""
-        summary = outputs.mean(dim=1, keepdim=True).sigmoid()  # [S, 1, C]
+        """[S] binary cross-entropy of real against corrupted embeddings under both summaries."""
+        real, fake = self.embeddings(outputs), self.embeddings(corrupted)
+        summary = real.mean(dim=1, keepdim=True).sigmoid()  # [S, 1, C]
         against_graph = summary @ parameters[_DISCRIMINATOR].transpose(1, 2)
-        against_cluster = self.cluster_summaries(outputs).sigmoid()  # [S, N, C]
+        against_cluster = self.cluster_summaries(real).sigmoid()  # [S, N, C]
         bias = parameters[_BIAS]
-        of_graph = _told_apart(outputs, corrupted, against_graph, bias)
-        of_clusters = _told_apart(outputs, corrupted, against_cluster, torch.zeros_like(bias))
+        of_graph = _told_apart(real, fake, against_graph, bias)
+        of_clusters = _told_apart(real, fake, against_cluster, torch.zeros_like(bias))
         return self.alpha * of_graph + (1 - self.alpha) * of_clusters
 
-    def cluster_summaries(self, outputs: Tensor) -> Tensor:
+    def cluster_summaries(self, embeddings: Tensor) -> Tensor:
         """[S, N, C] the centres of the clusters that each node belongs to, by its share in them.
 
         K-means on the sphere; the gradient passes through the last step alone.
         """
-        points = outputs / (outputs.norm(dim=-1, keepdim=True) + _EPS)
-        key = torch.full((1,), _CENTRES, device=outputs.device)
-        draws = rng.uniform(key, self.clusters * self.width).to(outputs.dtype)
-        centres = draws.view(1, self.clusters, self.width).expand(len(outputs), -1, -1)
+        points = embeddings / (embeddings.norm(dim=-1, keepdim=True) + _EPS)
+        key = torch.full((1,), _CENTRES, device=embeddings.device)
+        draws = rng.uniform(key, self.clusters * self.width).to(embeddings.dtype)
+        centres = draws.view(1, self.clusters, self.width).expand(len(embeddings), -1, -1)
         with torch.no_grad():
             for _ in range(self.iterations):
                 centres, _ = self._step(points, centres)

@@ -104,7 +104,7 @@ class LinkProblem(Problem):
         edges: Tensor = getattr(self, split)
         negatives: Tensor = getattr(self, f"{split}_negatives")
         if self.objective == "infoclust":
-            outputs = F.normalize(outputs, dim=-1)
+            outputs = F.normalize(InfoClust.embeddings(outputs), dim=-1)
         pairs = torch.cat([edges, negatives], dim=1).unsqueeze(1).expand(-1, len(outputs), -1)
         scores = _pair_scores(outputs, pairs)
         if self.ranking.startswith("hits@"):
