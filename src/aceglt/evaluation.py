@@ -26,7 +26,7 @@ class Evaluation:
 
     ticket: Readings
     dense: Readings
-    metric: str
+    metric: str = "accuracy"
 
     @property
     def winning(self) -> dict[str, bool | None]:

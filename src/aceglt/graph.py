@@ -34,7 +34,7 @@ class Graph:
         return cls(num_nodes, torch.stack([code // num_nodes, code % num_nodes]), directed)
 
     def expand(self, alive: Tensor, edge_index: Tensor) -> Tensor:
-        """Which columns of an `edge_index` are alive, for alive edges [E]; self-loops are, edges not in here not."""
+        """Which columns of an `edge_index` are alive, for alive edges [E] bool; self-loops are, unknown edges not."""
         source, target = edge_index.long()
         if not self.directed:
             source, target = torch.minimum(source, target), torch.maximum(source, target)

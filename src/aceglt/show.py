@@ -107,14 +107,13 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
     table = Table(box=None, pad_edge=False)
-    for name in ("", "val", "test"):
+    for name in (metric_in_words(result.metric), "val", "test"):
         table.add_column(name, justify="right")
     table.add_row("dense", _spread(result.dense.val), _spread(result.dense.test))
     table.add_row("ticket", _spread(result.ticket.val), _spread(result.ticket.test))
     console.print(
-        f"{metric_in_words(result.metric)}, retrained in isolation over {len(result.ticket.val)} dropout seeds: "
-        f"level {ticket.level}, model sparsity {_percent(ticket.model_sparsity)}, "
-        f"graph sparsity {_percent(ticket.graph_sparsity)}",
+        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
+        f"model sparsity {_percent(ticket.model_sparsity)}, graph sparsity {_percent(ticket.graph_sparsity)}",
         highlight=False,
     )  # fmt: skip
     console.print(table)
