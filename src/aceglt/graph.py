@@ -163,6 +163,12 @@ class GraphBatch:
         return [self.edge_attr[self.slot[part] % (self.num_edges + 1)] for part in self.arcs_of_runs]
 
     @cached_property
+    def by_run(self) -> list[tuple[Tensor, slice]]:
+        """Each run's arcs as PyG's `edge_index`, sorted by target, and where they are among all arcs."""
+        both = torch.stack([self.col, self.row])
+        return [(both[:, part] - run * self.num_nodes, part) for run, part in enumerate(self.arcs_of_runs)]
+
+    @cached_property
     def in_degree(self) -> Tensor:
         """[A] number of arcs with the same target, for every arc."""
         return self.rowptr.diff()[self.row]

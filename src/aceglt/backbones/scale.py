@@ -47,7 +47,8 @@ class InPrecision(Around):
         return outputs.to(next(iter(weights.values())).dtype)
 
     def _cast(self, weights: Weights) -> Weights:
-        return {name: weight.to(self.dtype) for name, weight in weights.items()}
+        """All but the buffers, which are updated in place."""
+        return {name: w if name in self.buffers else w.to(self.dtype) for name, w in weights.items()}
 
 
 class InPartitions(Around):
