@@ -86,8 +86,12 @@ def search(
     dataset: Annotated[
         str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
     ] = "citeseer",
-    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin or gat.")] = "gcn",
-    method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs or ace.")] = "ace",
+    backbone: Annotated[
+        str, typer.Option(help="The graph neural network: gcn, gin, gat, or your own as module:Class.")
+    ] = "gcn",
+    method: Annotated[
+        str, typer.Option(help="How masks are chosen: random, ugs, ace, or your own as module:Class.")
+    ] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
     task: Annotated[
         str, typer.Option(help="The task: node (transductive node classification) or link (link prediction).")
@@ -131,6 +135,16 @@ def search(
         float | None, _option("Learning rate [default: 0.01; gat 0.005; infoclust 0.001].", panel=_TRAIN)
     ] = None,
     weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4; task link 0].", panel=_TRAIN)] = None,
+    loss: Annotated[str | None, _option("Your own training loss as module:function.", panel=_TRAIN)] = None,
+    metric: Annotated[str | None, _option("Your own metric as module:function.", panel=_TRAIN)] = None,
+    prunable: Annotated[
+        list[str] | None,
+        _option(
+            "What is pruned in your own model: a pattern of parameters' names (repeatable) "
+            "[default: weight matrices of linear maps].",
+            panel=_SCORE,
+        ),
+    ] = None,
     lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
     lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
     beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
@@ -176,6 +190,7 @@ def search(
     from aceglt import runner
     from aceglt.config import resolve
     from aceglt.progress import SearchProgress
+    from aceglt.resolve import take
     from aceglt.rundir import default_name
 
     choices: dict[str, Any] = {
@@ -196,6 +211,9 @@ def search(
         "hidden": hidden,
         "lr": lr,
         "weight_decay": weight_decay,
+        "loss": loss,
+        "metric": metric,
+        "prunable": prunable or None,
         "lambda_edges": lambda_edges,
         "lambda_weights": lambda_weights,
         "beta": beta,
@@ -210,8 +228,9 @@ def search(
         "test": False if no_test else None,
         "method_options": _method_options(method_option or []),
     }
-    config = resolve(preset, **choices)
-    cost = runner.build_method(config).cost(config.epochs) + config.epochs
+    names, own = take(choices)
+    config = resolve(preset, **names)
+    cost = runner.build_method(config, own).cost(config.epochs) + config.epochs
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(
@@ -235,6 +254,9 @@ def evaluate(
     dataset: Annotated[
         str | None, _option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")
     ] = None,
+    backbone: Annotated[str | None, _option("Your own model as module:Class, if the ticket is one of such.")] = None,
+    loss: Annotated[str | None, _option("Your own loss as module:function, likewise.")] = None,
+    metric: Annotated[str | None, _option("Your own metric as module:function, likewise.")] = None,
 ) -> None:
     """Retrain a ticket in isolation from its initial weights, and the dense model likewise, and compare them."""
     from aceglt.evaluation import evaluate as run_evaluation
@@ -245,8 +267,9 @@ def evaluate(
     loaded = Ticket.load(ticket)
     with SearchProgress(errors, 1, loaded.config.epochs, loaded.config.epochs, seeds) as progress:
         result = run_evaluation(
-            loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress
-        )
+            loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
+            backbone=backbone, loss=loss, metric=metric,
+        )  # fmt: skip
     print_evaluation(console, loaded, result)
 
 

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from aceglt.errors import ConfigError
+from aceglt.resolve import is_own
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
@@ -20,6 +21,8 @@ BACKBONES = ("gcn", "gin", "gat")
 METHODS = ("random", "ugs", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
+
+_TUPLES = ("seeds", "prunable")
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -71,6 +74,12 @@ class Config:
     patience: int | None = None
     test: bool = True
     """Whether the test set is ever read; off for tuning."""
+    loss: str | None = None
+    """The user's own training loss; None is the task's."""
+    metric: str | None = None
+    """The user's own metric; None is the task's."""
+    prunable: tuple[str, ...] | None = None
+    """Patterns of the names of what is pruned in the user's own model; None is every linear map's weight matrix."""
 
     def __post_init__(self) -> None:
         _one_of("axis", self.axis, AXES)
@@ -80,8 +89,13 @@ class Config:
         _one_of("edge_split", self.edge_split, EDGE_SPLITS)
         _one_of("preset", self.preset, PRESETS)
         _one_of("score_epoch", self.score_epoch, ("best", "last"))
-        _one_of("backbone", self.backbone, BACKBONES)
-        _one_of("method", self.method, METHODS)
+        _one_of_or_own("backbone", self.backbone, BACKBONES)
+        _one_of_or_own("method", self.method, METHODS)
+        for name in ("loss", "metric"):
+            value = getattr(self, name)
+            _check(name, value, value is None or is_own(value), "module:function")
+        if self.prunable is not None and not is_own(self.backbone):
+            raise ConfigError(f"prunable is for a backbone of your own; {self.backbone} is built in")
         _check_seeds(self.seeds)
         _check("levels", self.levels, self.levels >= 0, "0 or more")
         _check("epochs", self.epochs, self.epochs >= 1, "1 or more")
@@ -103,6 +117,8 @@ class Config:
                 raise ConfigError(f"{name} '{getattr(self, name)}' is for task link, not {self.task}")
         if self.objective == "infoclust" and self.signal == "teacher":
             raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
+        if self.objective == "infoclust" and (is_own(self.backbone) or self.loss is not None):
+            raise ConfigError("objective 'infoclust' trains the built-in backbones, with its own loss; use 'bce'")
 
     def _check_stops(self) -> None:
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
@@ -128,7 +144,8 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**asdict(self), "seeds": list(self.seeds), "method_options": dict(self.method_options)}
+        lists = {name: list(value) for name in _TUPLES if (value := getattr(self, name)) is not None}
+        return {**asdict(self), **lists, "method_options": dict(self.method_options)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
@@ -139,7 +156,7 @@ class Config:
         hints = get_type_hints(cls)
         for name, value in values.items():
             check_type(name, value, hints[name])
-        return cls(**{**values, "seeds": tuple(values.get("seeds", cls.seeds))})
+        return cls(**{**values, **_tuples(values)})
 
     def identity(self) -> dict[str, Any]:
         """What may not change when a run is continued."""
@@ -158,8 +175,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
         _check("seeds", made["seeds"], made["seeds"] >= 1, "1 or more")
         _check("seeds", made["seeds"], made["seeds"] <= MAX_SEEDS, f"{MAX_SEEDS} or fewer")
         made["seeds"] = tuple(range(made["seeds"]))
-    elif "seeds" in made:
-        made["seeds"] = tuple(made["seeds"])
+    made |= _tuples(made)
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
     method, task = made.get("method", Config.method), made.get("task", Config.task)
     settings = _preset(preset, dataset, backbone, method, task)
@@ -168,6 +184,10 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
     return Config(**{**settings, **made, "preset": preset, "method_options": options})
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -261,6 +281,11 @@ def _suggest(word: str, known: Sequence[str]) -> str:
 def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
         raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
+
+
+def _one_of_or_own(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known and not is_own(value):
+        raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}, and your own as module:attribute")
 
 
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:

@@ -14,8 +14,10 @@ from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
+from aceglt.resolve import again
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, winning
+from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
 
@@ -50,26 +52,34 @@ def evaluate(
     data_root: str | Path | None = None,
     dataset: str | None = None,
     observer: SearchObserver | None = None,
+    backbone: Any = None,
+    loss: Any = None,
+    metric: Any = None,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times from the ticket's initial weights, on labels alone.
 
     Only dropout differs between the repetitions. `data` (a PyG `Data`) or `dataset` name the graph; by default it is
     the one that the ticket was found on. Raises TicketError if the graph is another one.
+
+    Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
+    or as "module:attribute": code that a file names is never run.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     config = ticket.config
+    own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
     directed = bool(ticket.graph["directed"])
     problem = Problem.from_data(source, None, config.task, directed, **config.task_options).to(pick_device(device))
     ticket.check(problem.graph)
-    backbone = build_backbone(config, problem)
-    start = _initial_weights(ticket, backbone, problem)
+    problem = customise(problem, own.loss, own.metric)
+    model = build_backbone(config, problem, own)
+    start = _initial_weights(ticket, model, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
-    dense = _train(problem, backbone, ticket, start, full, seeds, 0, observer)
-    ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
+    dense = _train(problem, model, ticket, start, full, seeds, 0, observer)
+    ours = _train(problem, model, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
     return Evaluation(ours, dense, problem.metric)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -134,6 +135,14 @@ class GraphBatch:
     @cached_property
     def col32(self) -> Tensor:
         return self.col.int()
+
+    @cached_property
+    def by_run(self) -> list[tuple[Tensor, slice]]:
+        """Each run's arcs as PyG's `edge_index`, sorted by target, and where they are among all arcs."""
+        bounds = self.rowptr[:: self.num_nodes].tolist()
+        parts = [slice(first, last) for first, last in pairwise(bounds)]
+        both = torch.stack([self.col, self.row])
+        return [(both[:, part] - run * self.num_nodes, part) for run, part in enumerate(parts)]
 
     @cached_property
     def in_degree(self) -> Tensor:

@@ -72,11 +72,11 @@ class Features:
 
     def __init__(self, x: Tensor) -> None:
         self.shape = (x.shape[0], x.shape[1])
+        self.dense = x
         self.nnz = int(torch.count_nonzero(x))
         density = self.nnz / max(1, x.numel())
         self._csr = _to_csr(x) if density < _SPARSE_FORWARD else None
         self._csr_t = _to_csr(x.t()) if density < _SPARSE_BACKWARD else None
-        self._dense = x if self._csr is None or self._csr_t is None else None
         self._blocks: _Blocks | None = None
 
     def matmul(self, weight: Tensor) -> Tensor:
@@ -92,8 +92,7 @@ class Features:
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
         if self._csr is None:
-            assert self._dense is not None
-            return DroppedFeatures(self._dense * keep.view(-1, *self.shape) * scale, None)
+            return DroppedFeatures(self.dense * keep.view(-1, *self.shape) * scale, None)
         if self._blocks is None or self._blocks.runs != keep.shape[0]:
             self._blocks = _Blocks(self._csr, keep.shape[0])
         return self._blocks.dropped(keep, scale)
@@ -103,10 +102,10 @@ class Features:
         return PermutedFeatures(self, order)
 
     def _forward(self, weight: Tensor) -> Tensor:
-        return _each_run(self._csr if self._csr is not None else self._dense, weight)
+        return _each_run(self._csr if self._csr is not None else self.dense, weight)
 
     def _backward(self, grad: Tensor) -> Tensor:
-        return _each_run(self._csr_t if self._csr_t is not None else self._dense.t(), grad)  # type: ignore[union-attr]
+        return _each_run(self._csr_t if self._csr_t is not None else self.dense.t(), grad)
 
 
 class DroppedFeatures:
@@ -178,9 +177,8 @@ class PermutedFeatures(Features):
         return result
 
 
-def _each_run(left: Tensor | None, right: Tensor) -> Tensor:
+def _each_run(left: Tensor, right: Tensor) -> Tensor:
     """[S, n, H] products of one (sparse or dense) matrix with each run's."""
-    assert left is not None
     out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
     for run, dense in enumerate(right):
         _product(left, dense, out[run])

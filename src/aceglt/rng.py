@@ -8,7 +8,8 @@ The hash is the output function of SplitMix64.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -49,6 +50,18 @@ def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
     words = _bits(key, (n + 3) // 4)
     lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
     return lanes >= min(round(drop * 65536), 65535) - 32768
+
+
+@contextmanager
+def seeded(key: int, device: torch.device) -> Iterator[None]:
+    """Inside, torch's own generators draw what this key says; for code of others, which draws from them."""
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(key)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(key)
+        yield
 
 
 def _digest(*parts: int | str) -> int:

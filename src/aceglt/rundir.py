@@ -150,4 +150,5 @@ def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
     stem = Path(config.dataset).stem
-    return os.path.join("runs", f"{stem}-{config.backbone}-{config.method}-{config.axis}-{digest}")
+    parts = f"{config.backbone}-{config.method}".replace(":", ".")
+    return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,9 +21,11 @@ from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.resolve import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
+from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
@@ -79,7 +81,9 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         observer: told about progress.
         command: how to repeat the search, for the report.
-        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal.
+        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal. What is
+            your own is given as an object or as "module:attribute" (docs/own-model.md): `backbone` a torch.nn.Module
+            (class, factory, instance), `method` a class or instance, `loss` and `metric` functions.
 
     Returns:
         The results; `.best` is the winning ticket.
@@ -95,31 +99,56 @@ def search(
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
     if data is not None:
         settings["dataset"] = settings.get("dataset") or "data"
-    config = resolve(preset, **settings)
-    method = build_method(config)
+    names, own = take(settings)
+    config = resolve(preset, **names)
+    method = build_method(config, own)
     source = data if data is not None else datasets.load(config.dataset, data_root)
     name = config.dataset if data is not None else None
     problem = Problem.from_data(source, name, config.task, **config.task_options).to(pick_device(device))
+    problem = customise(problem, own.loss, own.metric)
+    backbone = build_backbone(config, problem, own)
+    if own.prunable is not None:
+        config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
     with ExitStack() as stack:
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
             run.claim(config, problem.fingerprint)
-        return _Runner(config, problem, method, run, tickets, observer, command).go()
+        return _Runner(config, problem, backbone, method, run, tickets, observer, command).go()
 
 
-def build_method(config: Config) -> Method:
-    """The method with its options; unknown options are refused."""
-    kind = METHODS[config.method]
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+def build_method(config: Config, own: Own = NOTHING) -> Method:
+    """The method, built in or the user's own, with its options."""
+    kind = own.method if own.method is not None else METHODS[config.method]
+    if isinstance(kind, type):
+        kind = _with_options(kind, config)
+    if not isinstance(kind, Method):
+        raise ConfigError(
+            f"{name_of(kind)} is no method: it needs a name, select(level) and cost(epochs); see aceglt.methods.Method"
+        )
+    return kind
+
+
+def _with_options(kind: type, config: Config) -> Any:
+    """An instance; options that are not the method's are refused."""
+    known = [f.name for f in fields(kind)] if is_dataclass(kind) else []
     for name in config.method_options:
         if name not in known:
             options = f"its options are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-        check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
+        if kind in METHODS.values():  # an own method's hints may be of any kind; it checks its options itself
+            check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
     return kind(**config.method_options)
 
 
-def build_backbone(config: Config, problem: Problem) -> Backbone:
+def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
+    """The backbone for the problem's sizes; the user's own is tried out on its graph."""
+    if own.backbone is not None:
+        from aceglt.backbones.module import ModuleBackbone
+
+        prunable = own.prunable or config.prunable
+        return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
+    if is_own(config.backbone):
+        raise missing("backbone", config.backbone)
     return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden)
 
 
@@ -143,6 +172,7 @@ class _Runner:
         self,
         config: Config,
         problem: Problem,
+        backbone: Backbone,
         method: Method,
         run: RunDir | None,
         policy: str,
@@ -151,7 +181,7 @@ class _Runner:
     ) -> None:
         self.config, self.problem, self.run, self.policy = config, problem, run, policy
         self.command = command or "aceglt.search(…)"
-        self.search = Search(problem, build_backbone(config, problem), method, config, _Logged(run, observer))
+        self.search = Search(problem, backbone, method, config, _Logged(run, observer))
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
 
     def go(self) -> SearchResult:

@@ -129,7 +129,9 @@ class _Trainer:
             self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
         self.alive = self._matrices(masks.weights)
         self.weights = self._matrices(start.prunable * masks.weights)
-        self.others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
+        others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
+        self.others = {name: part for name, part in others.items() if name not in backbone.buffers}
+        self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
         if self.contrast is not None:
             self.others |= self.contrast.start(self.runs, problem.device)
         self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
@@ -157,7 +159,7 @@ class _Trainer:
                 observer.on_epoch(epoch + 1, epochs, self.runs, best.mean)
         best.update(epochs, self._validate(), self._kept())
         for part in (*self._all_weights(), *self._kept()):  # the last update has no loss after it
-            finite = part.flatten(1).isfinite().all(dim=1)
+            finite = part.view(self.runs, -1).isfinite().all(dim=1)
             diverged = torch.where((diverged == 0) & ~finite, epochs, diverged)
         _check_finite(diverged)
         return self._result(best)
@@ -166,7 +168,8 @@ class _Trainer:
         """Validate the weights that the last epoch left, then train them for one more."""
         prunable, others = _leaves(self._effective()), _leaves(self.others)
         edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
-        weights = {**prunable, **others}
+        trained = {**prunable, **others}
+        weights = {**trained, **self.buffers}
         state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
@@ -176,9 +179,9 @@ class _Trainer:
             loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         else:
             loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
-        wanted = [*weights.values(), *([edge_values] if self.scoring else [])]
-        grads = torch.autograd.grad(loss.sum(), wanted)
-        self._update(dict(zip(weights, grads, strict=False)), grads[-1])
+        wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
+        grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
+        self._update(dict(zip(trained, grads, strict=False)), grads[-1])
         return loss.detach()
 
     def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
@@ -221,13 +224,14 @@ class _Trainer:
         return [*self.weight_scores.values(), self.edge_values] if self.scoring else self._all_weights()
 
     def _all_weights(self) -> list[Tensor]:
-        """The backbone's; what an objective owns is not kept."""
-        return [*self.weights.values(), *(self.others[name] for name, _ in self.backbone.other.shapes)]
+        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
+        others = {**self.others, **self.buffers}
+        return [*self.weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
 
     @torch.no_grad()
     def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
         """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
-        weights = weights or {**self._effective(), **self.others}
+        weights = weights or {**self._effective(), **self.others, **self.buffers}
         if self.view is not None:
             values = self.view.spread(self.edge_values)
             outputs = self.backbone.apply(weights, self.view_graph, values, self.problem.features)
@@ -274,7 +278,7 @@ def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
     """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
+    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
 
 
 def _check_finite(diverged: Tensor) -> None:

@@ -57,7 +57,7 @@ class Dropout:
     """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""
 
     def __init__(self, key: Tensor) -> None:
-        self._key = key  # [S]
+        self.key = key  # [S]
 
     def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, …] with probability p and scale up the rest."""
@@ -66,7 +66,7 @@ class Dropout:
 
     def keep(self, count: int, layer: int, p: float) -> Tensor:
         """[S, count] bool: which elements stay, for layers that fuse the rest."""
-        return rng.keep_mask(rng.fold(self._key, layer), count, p)
+        return rng.keep_mask(rng.fold(self.key, layer), count, p)
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
@@ -105,6 +105,8 @@ class Backbone(ABC):
     """Whether the layers add self-loops (never pruned) to the graph."""
     prunable: Layout
     other: Layout
+    buffers: frozenset[str] = frozenset()
+    """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
 

@@ -1,0 +1,133 @@
+"""The user's own parts of a search: backbone, method, loss and metric, as objects or by name.
+
+A part that is not built in is named `module:attribute`. `load` is the one place where such a name is followed, that is
+where code of the user's is run, and it is called only for names that the user gave in this very call: never for those
+that are read from a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from aceglt.errors import ConfigError, TicketError
+
+PARTS = ("backbone", "method", "loss", "metric")
+_OWN = re.compile(r"[^:\s]+:[^:\s]+")
+
+
+@dataclass(frozen=True)
+class Own:
+    """The objects that stand behind the configuration's names; None where a part is built in."""
+
+    backbone: Any = None
+    method: Any = None
+    loss: Any = None
+    metric: Any = None
+    prunable: Any = None
+
+
+NOTHING = Own()
+"""Everything is built in."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is `module:attribute`."""
+    return _OWN.fullmatch(name) is not None
+
+
+def load(name: str, part: str) -> Any:
+    """What `module:attribute` names; the current directory is searched after the installed packages.
+
+    Raises ConfigError where there is no such thing or its module cannot be imported.
+    """
+    module_name, _, path = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        thing: Any = importlib.import_module(module_name)
+    except Exception as problem:
+        raise ConfigError(
+            f"{part} '{name}': cannot import {module_name} from the installed packages or {os.getcwd()} "
+            f"({type(problem).__name__}: {problem})"
+        ) from problem
+    for attribute in path.split("."):
+        if not hasattr(thing, attribute):
+            raise ConfigError(f"{part} '{name}': {module_name} has no '{path}'")
+        thing = getattr(thing, attribute)
+    return thing
+
+
+def name_of(thing: Any) -> str:
+    """`module:qualname` of a class or function, of an instance's class, of what a partial calls."""
+    if isinstance(thing, functools.partial):
+        return name_of(thing.func)
+    if not hasattr(thing, "__qualname__"):
+        thing = type(thing)
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def take(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Own]:
+    """Settings with a name in place of every object, and the objects that own names and given objects stand for."""
+    names, own = dict(settings), {}
+    for part in PARTS:
+        value = settings.get(part)
+        if isinstance(value, str):
+            own[part] = load(value, part) if is_own(value) else None
+        elif value is not None:
+            names[part], own[part] = name_of(value), value
+    if own.get("method") is not None:
+        names.update(_method(own["method"], names))
+    if callable(settings.get("prunable")):
+        own["prunable"] = names.pop("prunable")
+    elif isinstance(settings.get("prunable"), str):
+        names["prunable"] = [settings["prunable"]]
+    return names, Own(**own)
+
+
+def again(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Own:
+    """The objects for a configuration that was read from a file: own parts must be given again, and no others."""
+    for part, value in given.items():
+        if value is not None and not is_own(recorded[part] or ""):
+            raise ConfigError(f"the ticket was found with the built-in {part}; {part}= is for one of your own")
+    own = take(given)[1]
+    for part in given:
+        if is_own(recorded[part] or "") and getattr(own, part) is None:
+            raise missing(part, recorded[part])
+    return own
+
+
+def missing(part: str, name: str) -> TicketError:
+    """The error for an own part of which only the name is known."""
+    return TicketError(
+        f"the ticket was found with your own {part} {name}; to run that code, name it again: --{part} {name}, "
+        f"or {part}={name.rpartition(':')[2]} from Python"
+    )
+
+
+def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that say what an own method is: a built-in one's short name, and the options of an instance."""
+    from aceglt.methods import METHODS
+
+    kind = given if inspect.isclass(given) else type(given)
+    built_in = [name for name, known in METHODS.items() if known is kind]
+    settings: dict[str, Any] = {"method": built_in[0]} if built_in else {}
+    if inspect.isclass(given) or not is_dataclass(given):
+        return settings
+    if names.get("method_options"):
+        raise ConfigError("method_options are for a method that is given by name; this one is an instance already")
+    options = {f.name: getattr(given, f.name) for f in fields(given) if f.init}
+    for name, value in options.items():
+        if not isinstance(value, str | int | float | None):
+            raise ConfigError(
+                f"method {names['method']}: option {name} must be a number, text or None, so that it can be recorded; "
+                f"found {type(value).__name__}"
+            )
+    return {**settings, "method_options": options}
