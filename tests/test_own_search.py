@@ -212,7 +212,6 @@ def test_a_ticket_is_evaluated_on_the_command_line_if_its_code_is_named(
     [
         {"precision": "bfloat16"},
         {"partitions": 2},
-        {"task": "link", "embedding": 3},
         {"task": "link", "embedding": 3, "objective": "infoclust"},
     ],
 )
@@ -223,8 +222,3 @@ def test_an_own_model_goes_with_every_task_and_aid(settings: dict[str, Any]) -> 
     assert ticket.trained.prunable.dtype == ticket.trained.other.dtype == torch.float32
     assert not torch.equal(ticket.trained.prunable, ticket.initial.prunable)
     assert len(aceglt.evaluate(ticket, data, backbone=Net, seeds=1, device="cpu").ticket.val) == 1
-
-
-def test_an_own_loss_is_refused_where_it_would_not_be_used() -> None:
-    with pytest.raises(ConfigError, match="infoclust"):
-        aceglt.search(tiny_data(), task="link", objective="infoclust", loss=squared, **QUICK)

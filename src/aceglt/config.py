@@ -133,7 +133,7 @@ class Config:
         if self.objective == "infoclust" and self.signal == "teacher":
             raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
         if self.objective == "infoclust" and self.loss is not None:
-            raise ConfigError("objective 'infoclust' is a loss of its own; use objective 'bce' with yours")
+            raise ConfigError("objective 'infoclust' has a loss of its own; use objective 'bce' with yours")
 
     def _check_stops(self) -> None:
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):

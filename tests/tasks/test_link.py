@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from samples import generator, tiny_data
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
 from typer.testing import CliRunner
 
 import aceglt
@@ -217,6 +218,7 @@ def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[
     ("settings", "message"),
     [
         ({"task": "link", "objective": "infoclust", "signal": "teacher"}, "signal 'teacher' has nothing to teach"),
+        ({"task": "link", "objective": "infoclust", "loss": "mine:loss"}, "'infoclust' has a loss of its own"),
         ({"objective": "infoclust", "signal": "labels"}, "objective 'infoclust' is for task link, not node"),
         ({"edge_split": "connected"}, "edge_split 'connected' is for task link, not node"),
         ({"task": "link", "objective": "mse"}, "unknown objective 'mse'"),
@@ -297,6 +299,20 @@ def test_a_ticket_is_evaluated_and_applied_on_the_training_edges_alone(tmp_path:
     other = Data(x=bare_data().x, edge_index=bare_data().edge_index[:, 1:])
     with pytest.raises(TicketError, match="the ticket was found on a graph with"):
         aceglt.evaluate(ticket, other)
+
+
+def test_a_model_of_the_users_own_predicts_links() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__()
+            self.layer = SAGEConv(inputs, outputs)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.layer(x, edge_index)
+
+    result = aceglt.search(bare_data(), **QUICK, method="ugs", backbone=Net)
+    assert result.results["metric"] == "roc_auc"
+    assert len(result.results["levels"]) == 2
 
 
 def test_the_configuration_survives_its_json_form() -> None:
