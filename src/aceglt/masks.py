@@ -54,7 +54,7 @@ class Masks:
     def sparsity(self) -> tuple[float, float]:
         """Share of dead weights and of dead edges (0 where there are none at all)."""
         alive, total = self.alive, self.total
-        return 1 - alive.weights / max(1, total.weights), 1 - alive.edges / max(1, total.edges)
+        return _dead_share(alive.weights, total.weights), _dead_share(alive.edges, total.edges)
 
     def complement(self) -> Masks:
         """The pruned part: what is dead here, alive there, in the full graph and model."""
@@ -76,6 +76,10 @@ class Scores:
 
     def __getitem__(self, runs: slice) -> Scores:
         return Scores(self.weights[runs], self.edges[runs])
+
+
+def _dead_share(alive: int, total: int) -> float:
+    return 1 - alive / total if total else 0.0
 
 
 def share(fraction: float, count: int) -> int:

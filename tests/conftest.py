@@ -1,0 +1,28 @@
+"""Fixtures of the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from samples import tiny_problem
+
+from aceglt.tasks import NodeProblem
+
+torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
+
+
+@pytest.fixture
+def problem() -> NodeProblem:
+    """A small problem that a GCN can learn."""
+    return tiny_problem()
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Everything the engine makes is float64, so that references can be compared closely."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

@@ -1,0 +1,66 @@
+"""How decided UGS's choice was: numbers known by hand, from a training that is made up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from aceglt import rng
+from aceglt.masks import Counts, Masks, Scores
+from aceglt.methods import Level, Random, Ugs
+from aceglt.train import Fit, initial_scores
+
+
+def level_with(weights: Tensor, edges: Tensor, keep: Counts) -> Level:
+    """A level whose training returns these scores, for one run."""
+
+    def train_scores(masks: Masks, epochs: int, phase: str) -> Fit:
+        assert (phase, epochs) == ("score", 200)
+        return Fit(torch.zeros(1), torch.ones(1), None, Scores(weights[None], edges[None]))
+
+    return Level(1, Masks.full(1, Counts(len(weights), len(edges))), keep, (0,), 200, train_scores)
+
+
+def test_the_lowest_magnitudes_go() -> None:
+    level = level_with(torch.tensor([0.5, -0.1, -2.0, 0.3]), torch.tensor([-0.1, 0.2, 0.3]), Counts(2, 2))
+    selection = Ugs().select(level)
+    assert selection.masks.weights.tolist() == [[True, False, True, False]]
+    assert selection.masks.edges.tolist() == [[False, True, True]]
+    assert selection.scores is not None
+
+
+def test_ties_and_distinct_scores_are_counted_by_magnitude() -> None:
+    level = level_with(torch.tensor([1.0, -1.0, 1.0, 3.0, 0.5]), torch.ones(4), Counts(3, 3))
+    found = Ugs().select(level).diagnostics
+    assert found["weights"]["distinct"] == [3]
+    assert found["weights"]["ties_at_threshold"] == [pytest.approx(3 / 5)]
+    assert found["edges"]["distinct"] == [1]
+    assert found["edges"]["ties_at_threshold"] == [1.0]
+    assert found["edges"]["noise_correlation"] == [0.0]
+
+
+def test_scores_that_still_follow_their_noise_are_found_out() -> None:
+    first = initial_scores(rng.keys((0,), 1, "score", 0), Masks.full(1, Counts(50, 50)))
+    level = level_with(3 * first.weights[0], -1 / first.edges[0], Counts(40, 45))
+    found = Ugs().select(level).diagnostics
+    assert found["weights"]["noise_correlation"] == [pytest.approx(1.0, abs=1e-3)]
+    assert found["edges"]["noise_correlation"] == [pytest.approx(-1.0, abs=1e-3)]
+
+
+def test_a_level_that_drops_nothing_on_a_side_has_no_ties() -> None:
+    found = Ugs().select(level_with(torch.rand(5), torch.ones(4), Counts(4, 4))).diagnostics
+    assert found["edges"]["ties_at_threshold"] == [0.0]
+
+
+def test_random_drops_every_element_equally_often() -> None:
+    def never(masks: Masks, epochs: int, phase: str) -> Fit:
+        raise AssertionError("random pruning trains nothing")
+
+    seeds = range(3000)
+    level = Level(1, Masks.full(3000, Counts(10, 10)), Counts(9, 9), seeds, 200, never)
+    masks = Random().select(level).masks
+    for dropped in (~masks.weights, ~masks.edges):
+        assert stats.chisquare(dropped.sum(dim=0).numpy()).pvalue > 0.01
+    assert not torch.equal(masks.weights, masks.edges)

@@ -1,0 +1,226 @@
+"""Settings: presets hold the published numbers, choices win over them, and nothing unknown gets in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from aceglt.config import METHODS, PRESETS, STEERING, Config, difference, resolve
+from aceglt.errors import ConfigError
+from aceglt.methods import METHODS as CLASSES
+
+TABLE_S2 = {  # decay, λ1, λ2, learning rate, as printed
+    "cora": (6e-5, 2e-3, 2e-3, 6e-2),
+    "citeseer": (5e-4, 1e-6, 1e-4, 1e-2),
+    "pubmed": (5e-4, 1e-2, 1e-2, 1e-2),
+}
+UGS_GCN = {
+    "cora": (8e-5, 1e-2, 1e-2, 8e-3),
+    "citeseer": (5e-4, 1e-2, 1e-2, 1e-2),
+    "pubmed": (5e-4, 1e-6, 1e-3, 1e-2),
+}
+
+
+def training(config: Config) -> tuple[float, ...]:
+    return config.weight_decay, config.lambda_edges, config.lambda_weights, config.lr
+
+
+@pytest.mark.parametrize("dataset", TABLE_S2)
+@pytest.mark.parametrize("spelling", [str.lower, str.title])
+def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
+    config = resolve("paper", dataset=spelling(dataset))
+    assert training(config) == TABLE_S2[dataset]
+    assert (config.epochs, config.signal, config.preset) == (200, "labels", "paper")
+    assert config.decay_scores
+    assert not config.clamp_scores
+    assert config.method_options == {"temperature": 1.0, "replacement": True}
+
+
+@pytest.mark.parametrize("dataset", UGS_GCN)
+def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
+    config = resolve("ugs", dataset=dataset, method="ugs")
+    assert training(config) == UGS_GCN[dataset]
+    assert (config.epochs, config.signal) == (200, "labels")
+    assert config.decay_scores
+    assert not config.clamp_scores
+    assert config.method_options == {}
+
+
+def test_the_default_is_ace_with_a_teacher() -> None:
+    config = resolve()
+    assert config == Config()
+    assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 1.0, "gcn")
+    assert training(config) == (5e-4, 1e-4, 1e-4, 1e-2)
+    assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
+    assert (config.prune_model, config.prune_graph, config.fixed_model, config.fixed_graph) == (0.2, 0.05, 0.2, 0.05)
+    assert config.test
+
+
+@pytest.mark.parametrize("preset", ["paper", "ugs"])
+def test_a_dataset_that_the_source_does_not_name_trains_with_the_defaults(preset: str) -> None:
+    assert training(resolve(preset, dataset="mine.npz")) == training(Config())
+
+
+def test_preset_quick_is_shorter() -> None:
+    quick = resolve("quick")
+    assert quick.epochs < Config.epochs
+    assert quick.levels < Config.levels
+    assert quick.signal == "teacher"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_preset_fits_every_method(preset: str, method: str) -> None:
+    config = resolve(preset, method=method)
+    assert config.preset == preset
+    assert CLASSES[method](**config.method_options).name == method
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_choices_win_over_the_preset(preset: str) -> None:
+    made = {"lr": 0.123, "weight_decay": 0.0, "lambda_edges": 0.5, "levels": 3, "epochs": 7, "signal": "labels"}
+    config = resolve(preset, dataset="cora", **made)
+    assert {name: getattr(config, name) for name in made} == made
+
+
+def test_method_options_are_merged_with_the_preset() -> None:
+    config = resolve("paper", method_options={"rounds": 3, "temperature": 0.5})
+    assert config.method_options == {"temperature": 0.5, "replacement": True, "rounds": 3}
+
+
+def test_choices_of_none_are_not_made() -> None:
+    assert resolve("ugs", dataset="cora", lr=None, levels=None) == resolve("ugs", dataset="cora")
+
+
+@pytest.mark.parametrize(("given", "expected"), [(3, (0, 1, 2)), ([5, 2], (5, 2)), ((7,), (7,)), (range(2), (0, 1))])
+def test_seeds_are_a_number_or_a_list(given: Any, expected: tuple[int, ...]) -> None:
+    assert resolve(seeds=given).seeds == expected
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ((), "at least one seed"),
+        ((1, 2, 1), "must differ from each other, found 1, 2, 1"),
+        ((-1,), "whole numbers from 0, found -1"),
+        ((0.5,), "whole numbers from 0, found 0.5"),
+        (0, "seeds must be 1 or more, found 0"),
+    ],
+)
+def test_bad_seeds_are_refused(seeds: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(seeds=seeds)
+
+
+def test_json_gives_back_the_same_configuration() -> None:
+    config = resolve("paper", dataset="cora", seeds=(4, 9), axis="joint", target_graph=0.3, patience=2, test=False)
+    read = Config.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert read == config
+    assert read.to_dict() == config.to_dict()
+    assert set(config.to_dict()) == {f.name for f in fields(Config)}
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    config = Config()
+    with pytest.raises(FrozenInstanceError):
+        config.lr = 1.0  # type: ignore[misc]
+
+
+def test_unknown_settings_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'epoch'; did you mean 'epochs'"):
+        resolve(epoch=3)
+    with pytest.raises(ConfigError, match="unknown setting 'weight_decai'; did you mean 'weight_decay'"):
+        Config.from_dict({"weight_decai": 3})
+    with pytest.raises(ConfigError, match="unknown setting 'zzz'; known are dataset, backbone"):
+        resolve(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", "many"),
+        ("epochs", 2.5),
+        ("epochs", True),
+        ("lr", "0.1"),
+        ("lr", None),
+        ("test", 1),
+        ("seeds", 3),
+        ("target_model", "half"),
+        ("method_options", [1]),
+        ("dataset", 5),
+    ],
+)
+def test_values_of_another_type_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} must be .*, found ") as error:
+        Config.from_dict({name: value})
+    assert repr(value) in str(error.value)
+
+
+def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
+    assert Config.from_dict({"beta": 1, "patience": None, "target_model": None}).beta == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("axis", "edges", "unknown axis 'edges'; known are model, graph, joint"),
+        ("signal", "both", "unknown signal 'both'; known are teacher, labels"),
+        ("backbone", "mlp", "unknown backbone 'mlp'"),
+        ("method", "magic", "unknown method 'magic'"),
+        ("task", "graph", "unknown task 'graph'"),
+        ("score_epoch", "first", "unknown score_epoch 'first'; known are best, last"),
+        ("levels", -1, "levels must be 0 or more, found -1"),
+        ("epochs", 0, "epochs must be 1 or more, found 0"),
+        ("hidden", 0, "hidden must be 1 or more, found 0"),
+        ("lr", 0.0, "lr must be above 0, found 0.0"),
+        ("lr", float("nan"), "lr must be above 0, found nan"),
+        ("lr", float("inf"), "lr must be above 0, found inf"),
+        ("weight_decay", -1e-3, "weight_decay must be 0 or more"),
+        ("lambda_edges", -1.0, "lambda_edges must be 0 or more"),
+        ("lambda_weights", float("nan"), "lambda_weights must be 0 or more"),
+        ("beta", -1.0, "beta must be 0 or more"),
+        ("prune_model", 1.0, "prune_model must be between 0 and 1, found 1.0"),
+        ("prune_graph", 0.0, "prune_graph must be between 0 and 1, found 0.0"),
+        ("fixed_model", 1.0, "fixed_model must be 0 or more and below 1, found 1.0"),
+        ("fixed_graph", -0.1, "fixed_graph must be 0 or more and below 1"),
+        ("target_model", 1.5, "target_model must be between 0 and 1, found 1.5"),
+        ("patience", 0, "patience must be 1 or more, found 0"),
+    ],
+)
+def test_values_out_of_range_are_refused(name: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(**{name: value})
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown preset 'fast'; known are default, paper, ugs, quick"):
+        resolve("fast")
+
+
+@pytest.mark.parametrize(("axis", "target"), [("graph", "target_model"), ("model", "target_graph")])
+def test_a_target_that_the_axis_never_reaches_is_refused(axis: str, target: str) -> None:
+    with pytest.raises(ConfigError, match=f"{target} never changes on the {axis} axis"):
+        resolve(axis=axis, **{target: 0.5})
+    assert getattr(resolve(axis="joint", **{target: 0.5}), target) == 0.5
+
+
+def test_a_target_brings_enough_levels_to_reach_it_unless_levels_are_chosen() -> None:
+    assert 0.8 ** resolve(target_model=0.999).levels < 0.001
+    assert 0.95 ** resolve(axis="graph", target_graph=0.999).levels < 0.001
+    assert resolve(target_model=0.9, levels=4).levels == 4
+
+
+def test_a_run_may_be_continued_with_other_stops_and_nothing_else() -> None:
+    first, longer = resolve(levels=3), resolve(levels=9, target_model=0.9, patience=4)
+    assert first.identity() == longer.identity()
+    assert set(first.to_dict()) - set(first.identity()) == set(STEERING)
+    assert first.identity() != resolve(levels=3, lr=0.5).identity()
+
+
+def test_difference_names_what_changed() -> None:
+    old, new = resolve(lr=0.1).to_dict(), resolve(lr=0.2, seeds=1).to_dict()
+    assert difference(old, new) == ["lr: 0.1 → 0.2", "seeds: [0, 1, 2] → [0]"]
+    assert difference(old, old) == []
