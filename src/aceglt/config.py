@@ -15,7 +15,7 @@ AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
 TASKS = ("node",)
 BACKBONES = ("gcn",)
-METHODS = ("random", "ugs", "ace")
+METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 
 STEERING = ("levels", "target_model", "target_graph", "patience")

@@ -21,7 +21,7 @@ from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, share
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.problem import Problem, Soft, Split
-from aceglt.train import Fit, Scoring, Training, fit
+from aceglt.train import Fit, Scoring, Training, Watch, fit
 
 
 class SearchObserver(Protocol):
@@ -164,9 +164,11 @@ class Search:
         soft = Soft(state.soft, c.beta) if state.soft is not None else None
         scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
 
-        def train_scores(masks: Masks, epochs: int, phase: str) -> Fit:
+        def train_scores(
+            masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
+        ) -> Fit:
             batches = masks.runs // len(c.seeds)
-            return self._fit(number, phase, masks, epochs, batches, scoring, soft)
+            return self._fit(number, phase, masks, epochs, batches, replace(scoring, weights=weights), soft, watch)
 
         return Level(number, self.start_masks(state), self.keep(state), c.seeds, c.epochs, train_scores)
 
@@ -186,6 +188,7 @@ class Search:
         batches: int = 1,
         scoring: Scoring | None = None,
         soft: Soft | None = None,
+        watch: Watch | None = None,
     ) -> Fit:
         if self.observer is not None:
             self.observer.on_phase(level, phase)
@@ -202,6 +205,7 @@ class Search:
             torch.cat(keys),
             scoring=scoring,
             soft=taught,
+            watch=watch,
             observer=self.observer,
             runs_at_once=self.runs_at_once,
         )

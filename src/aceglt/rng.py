@@ -30,8 +30,12 @@ def fold(key: Tensor, value: int) -> Tensor:
 
 def uniform(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, uniform on the open interval (0, 1)."""
-    mantissa = (_bits(key, n) >> 12) & ((1 << 52) - 1)
-    return (mantissa.to(torch.float64) + 0.5) * 2.0**-52
+    return _to_unit(_bits(key, n))
+
+
+def uniform_at(key: Tensor, index: Tensor) -> Tensor:
+    """[S, k] the elements `index` [k] of what `uniform` draws, without the others."""
+    return _to_unit(_mix((index + 1) * _GOLDEN + key.unsqueeze(1)))
 
 
 def gumbel(key: Tensor, n: int) -> Tensor:
@@ -44,6 +48,11 @@ def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
     words = _bits(key, (n + 3) // 4)
     lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
     return lanes >= round(drop * 65536) - 32768
+
+
+def _to_unit(bits: Tensor) -> Tensor:
+    mantissa = (bits >> 12) & ((1 << 52) - 1)
+    return (mantissa.to(torch.float64) + 0.5) * 2.0**-52
 
 
 def _digest(*parts: int | str) -> int:
