@@ -14,7 +14,7 @@ from aceglt.errors import ConfigError
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
 TASKS = ("node",)
-BACKBONES = ("gcn",)
+BACKBONES = ("gcn", "gin", "gat")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 
@@ -158,6 +158,12 @@ _UGS_LAMBDAS = {
     ("gcn", "cora"): (1e-2, 1e-2),
     ("gcn", "citeseer"): (1e-2, 1e-2),
     ("gcn", "pubmed"): (1e-6, 1e-3),
+    ("gin", "cora"): (1e-3, 1e-3),
+    ("gin", "citeseer"): (1e-5, 1e-5),
+    ("gin", "pubmed"): (1e-5, 1e-5),
+    ("gat", "cora"): (1e-3, 1e-3),
+    ("gat", "citeseer"): (1e-7, 1e-3),
+    ("gat", "pubmed"): (1e-2, 1e-2),
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 

@@ -106,12 +106,12 @@ class GraphBatch:
             runs=runs,
             num_nodes=num_nodes,
             num_edges=num_edges,
-            rowptr=_pointers(row, size),
+            rowptr=pointers(row, size),
             row=row,
             col=col,
             slot=slot,
             arcs_of_slot=_arcs_of_slot(slot, runs, num_edges),
-            transposed_rowptr=_pointers(col[transpose], size),
+            transposed_rowptr=pointers(col[transpose], size),
             transposed_col=row[transpose].int(),
             transpose=transpose,
         )
@@ -124,8 +124,28 @@ class GraphBatch:
     def col32(self) -> Tensor:
         return self.col.int()
 
+    @cached_property
+    def in_degree(self) -> Tensor:
+        """[A] number of arcs with the same target, for every arc."""
+        return self.rowptr.diff()[self.row]
 
-def _pointers(sorted_rows: Tensor, size: int) -> Tensor:
+    @cached_property
+    def draw_slot(self) -> Tensor:
+        """[A] each arc's place in draws [S · draws_per_run], which does not depend on what else is alive."""
+        run = self.row // self.num_nodes
+        edge = self.slot - run * (self.num_edges + 1)
+        loop = 2 * self.num_edges + self.row % self.num_nodes
+        arc = torch.where(edge == self.num_edges, loop, 2 * edge + (self.row > self.col).long())
+        return run * self.draws_per_run + arc
+
+    @property
+    def draws_per_run(self) -> int:
+        """Arcs and self-loops of one run, alive or not."""
+        return 2 * self.num_edges + self.num_nodes
+
+
+def pointers(sorted_rows: Tensor, size: int) -> Tensor:
+    """[size + 1] int32: where each row's entries begin, for sorted row numbers."""
     counts = torch.bincount(sorted_rows, minlength=size)
     zero = counts.new_zeros(1)
     return torch.cat([zero, counts.cumsum(0)]).int()

@@ -47,7 +47,7 @@ def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
     """[S, n] bool, each True with probability 1 - drop (to within 2^-16). Four elements share one hash."""
     words = _bits(key, (n + 3) // 4)
     lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
-    return lanes >= round(drop * 65536) - 32768
+    return lanes >= min(round(drop * 65536), 65535) - 32768
 
 
 def _to_unit(bits: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import BACKBONES, Backbone, Params
+from aceglt.backbones import Backbone, Params, build
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
@@ -124,7 +124,7 @@ def build_method(config: Config) -> Method:
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
-    return BACKBONES[config.backbone](problem.x.shape[1], problem.out_features, config.hidden)
+    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden)
 
 
 def pick_device(name: str) -> torch.device:

@@ -161,12 +161,19 @@ class _Trainer:
             if observer is not None:
                 observer.on_epoch(epoch, epochs, self.runs, best.mean)
             if watch is not None:
-                _check_finite(diverged)
+                self._check_finite(diverged, epoch)
                 if watch(epoch, self._scores(self._kept())):
                     break
         best.update(epoch, self._validate(), self._kept())
-        _check_finite(diverged)
+        self._check_finite(diverged, epoch)
         return self._result(best)
+
+    def _check_finite(self, diverged: Tensor, epoch: int) -> None:
+        """`diverged` [S] says at which epoch the loss did; the last update has no loss after it."""
+        for part in (*self._all_weights(), *self._kept()):
+            finite = part.flatten(1).isfinite().all(dim=1)
+            diverged = torch.where((diverged == 0) & ~finite, epoch, diverged)
+        _check_finite(diverged)
 
     def _step(self, epoch: int, best: _Best) -> Tensor:
         """Validate the weights that the last epoch left, then train them for one more."""
@@ -215,8 +222,11 @@ class _Trainer:
     def _kept(self) -> list[Tensor]:
         """What of the best epoch is kept: scores, or weights."""
         if self.scoring is None:
-            return [*self.weights.values(), *self.others.values()]
+            return self._all_weights()
         return [*(self.weight_scores or self.weights).values(), self.edge_values]
+
+    def _all_weights(self) -> list[Tensor]:
+        return [*self.weights.values(), *self.others.values()]
 
     @torch.no_grad()
     def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
@@ -232,16 +242,17 @@ class _Trainer:
         return self.problem.measure(outputs, "val")
 
     def _result(self, best: _Best) -> Fit:
+        matrices, like = len(self.weights), self.edge_values
         if self.scoring is None:
-            matrices = len(self.weights)
-            weights, others = _flat(best.kept[:matrices]), _flat(best.kept[matrices:], self.runs)
-            return Fit(best.val, best.epoch, Params(weights, others), None)
+            params = Params(_flat(best.kept[:matrices], like), _flat(best.kept[matrices:], like))
+            return Fit(best.val, best.epoch, params, None)
         kept = best.kept if self.scoring.epoch == "best" else self._kept()
         return Fit(best.val, best.epoch, None, self._scores(kept))
 
     @staticmethod
     def _scores(kept: list[Tensor]) -> Scores:
-        return Scores(_flat(kept[:-1]), kept[-1])
+        """Scores as `_kept` lists them: matrix by matrix, then the edges'."""
+        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
 
 
 class _Best:
@@ -270,9 +281,9 @@ def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.detach().requires_grad_() for name, part in parts.items()}
 
 
-def _flat(parts: list[Tensor], runs: int = 0) -> Tensor:
-    """[S, n] of matrices [S, *shape]; an empty [runs, 0] of none."""
-    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else torch.zeros(runs, 0)
+def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat([part.flatten(1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
 
 
 def _check_finite(diverged: Tensor) -> None:

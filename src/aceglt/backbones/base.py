@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aceglt import rng
 from aceglt.graph import GraphBatch
-from aceglt.ops import Features
+from aceglt.ops import DroppedFeatures, Features
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""
@@ -61,8 +61,22 @@ class Dropout:
 
     def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, …] with probability p and scale up the rest."""
-        keep = rng.keep_mask(rng.fold(self._key, layer), h[0].numel(), p).view(h.shape)
-        result: Tensor = _MaskedScale.apply(h, keep, 1.0 / (1.0 - p))
+        result: Tensor = _MaskedScale.apply(h, self.keep(h[0].numel(), layer, p).view(h.shape), 1.0 / (1.0 - p))
+        return result
+
+    def keep(self, count: int, layer: int, p: float) -> Tensor:
+        """[S, count] bool: which elements stay, for layers that fuse the rest."""
+        return rng.keep_mask(rng.fold(self._key, layer), count, p)
+
+    def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
+        """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
+        return x.dropped(self.keep(x.entries, layer, p), 1.0 / (1.0 - p))
+
+    def arcs(self, values: Tensor, graph: GraphBatch, layer: int, p: float) -> Tensor:
+        """Drop arc values [A, K] with probability p; what an arc draws does not depend on which others are alive."""
+        heads = values.shape[1]
+        keep = self.keep(graph.draws_per_run * heads, layer, p).reshape(-1, heads)[graph.draw_slot]
+        result: Tensor = _MaskedScale.apply(values, keep, 1.0 / (1.0 - p))
         return result
 
 
@@ -115,8 +129,10 @@ class Backbone(ABC):
         return {**self.prunable.split(params.prunable), **self.other.split(params.other)}
 
 
-def glorot(seeds: Sequence[int], name: str, shape: tuple[int, int], device: torch.device | str) -> Tensor:
-    """[S, *shape] uniform on ±sqrt(6 / (fan in + fan out))."""
-    bound = math.sqrt(6.0 / sum(shape))
+def glorot(
+    seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str, fans: int | None = None
+) -> Tensor:
+    """[S, *shape] uniform on ±sqrt(6 / fans); fans are fan in + fan out, that is the sum of the shape, unless given."""
+    bound = math.sqrt(6.0 / (fans or sum(shape)))
     draws = rng.uniform(rng.keys(seeds, "init", name, device=device), math.prod(shape))
     return ((2.0 * draws - 1.0) * bound).to(torch.get_default_dtype()).view(-1, *shape)

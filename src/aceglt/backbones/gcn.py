@@ -26,7 +26,7 @@ class GCN(Backbone):
         self.aggregation_widths = (hidden, out_features)
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}  # type: ignore[arg-type]
+        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
         prunable = self.prunable.join(matrices)
         return Params(prunable, prunable.new_zeros(len(seeds), 0))
 

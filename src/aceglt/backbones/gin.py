@@ -1,0 +1,60 @@
+"""The graph isomorphism network of Xu et al., with the mean in place of the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from aceglt import ops
+from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.graph import GraphBatch
+from aceglt.ops import Features
+
+
+class GIN(Backbone):
+    """Two layers W·((1 + ε)·x + mean of the alive neighbours' s·x) + b, ReLU, dropout on the hidden layer.
+
+    The mean divides by the number of alive neighbours, whatever their scores. One linear map per layer with a bias,
+    as PyG's `Linear` has; ε and biases start at 0 and are not pruned.
+    """
+
+    name = "gin"
+    self_loops = False
+
+    def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
+        self.dropout = dropout
+        self.prunable = Layout((("layer0.weight", (in_features, hidden)), ("layer1.weight", (hidden, out_features))))
+        self.other = Layout(
+            (
+                ("layer0.epsilon", (1, 1)),
+                ("layer1.epsilon", (1, 1)),
+                ("layer0.bias", (1, hidden)),
+                ("layer1.bias", (1, out_features)),
+            )
+        )
+        self.aggregation_widths = (hidden, out_features)
+
+    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
+        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
+        prunable = self.prunable.join(matrices)
+        return Params(prunable, prunable.new_zeros(len(seeds), self.other.size))
+
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
+        adjacency = ops.arc_values(graph, edge_values) / graph.in_degree
+        return torch.relu(_layer(weights, 0, graph, adjacency, x.matmul(weights["layer0.weight"]))), adjacency
+
+    def head(
+        self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
+    ) -> Tensor:
+        hidden, adjacency = state
+        if dropout is not None:
+            hidden = dropout(hidden, 0, self.dropout)
+        return _layer(weights, 1, graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
+
+
+def _layer(weights: Weights, layer: int, graph: GraphBatch, adjacency: Tensor, z: Tensor) -> Tensor:
+    """The rest of a layer after its weight, z [S, N, H]: linear maps commute, and both widths get smaller."""
+    own = torch.addcmul(weights[f"layer{layer}.bias"], z, 1.0 + weights[f"layer{layer}.epsilon"])
+    return own + ops.spmm(graph, adjacency, z)
