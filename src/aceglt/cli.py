@@ -89,7 +89,13 @@ def search(
     backbone: Annotated[str, typer.Option(help="The graph neural network: gcn.")] = "gcn",
     method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs, gebt or ace.")] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
-    task: Annotated[str, typer.Option(help="The task: node (transductive node classification).")] = "node",
+    task: Annotated[str, typer.Option(help="The task: node (transductive) or inductive node classification.")] = "node",
+    split: Annotated[
+        str, typer.Option(help="Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).")
+    ] = "given",
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Prune the two directions of an edge apart from each other.")
+    ] = False,
     preset: Annotated[
         str,
         typer.Option(
@@ -170,6 +176,8 @@ def search(
         "method": method,
         "axis": axis,
         "task": task,
+        "split": split,
+        "directed": directed or None,
         "signal": signal,
         "levels": levels,
         "target_model": target_model,

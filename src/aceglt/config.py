@@ -13,7 +13,7 @@ from aceglt.errors import ConfigError
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
-TASKS = ("node",)
+TASKS = ("node", "inductive")
 BACKBONES = ("gcn", "gin", "gat")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
@@ -33,6 +33,10 @@ class Config:
     """Hyper-parameters of the method that differ from its defaults."""
     axis: str = "model"
     task: str = "node"
+    directed: bool = False
+    """Whether the two directions of an edge are two edges."""
+    split: str = "given"
+    """The masks that come with the data, or "random:SEED": 20 nodes per class, 500 and 1000."""
     signal: str = "teacher"
     """What trains the scores: `labels`, or `teacher` for the dense model's soft predictions beside them."""
     preset: str = "default"
@@ -65,6 +69,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _one_of("axis", self.axis, AXES)
+        _check("split", self.split, _is_split(self.split), "given or random:SEED")
         _one_of("task", self.task, TASKS)
         _one_of("signal", self.signal, SIGNALS)
         _one_of("preset", self.preset, PRESETS)
@@ -210,6 +215,10 @@ def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise ConfigError(f"{name} must be {expected}, found {value}")
+
+
+def _is_split(split: str) -> bool:
+    return split == "given" or (split.startswith("random:") and split.removeprefix("random:").isdecimal())
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
-from aceglt.runner import build_backbone, pick_device
+from aceglt.runner import build_backbone, build_problem, pick_device
 from aceglt.stats import Readings, p_worse, winning
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
@@ -61,9 +61,7 @@ def evaluate(
         ticket = Ticket.load(ticket)
     config = ticket.config
     source = data if data is not None else datasets.load(dataset or config.dataset, data_root)
-    problem = Problem.from_data(source, task=config.task, directed=bool(ticket.graph["directed"])).to(
-        pick_device(device)
-    )
+    problem = build_problem(config, source).to(pick_device(device))
     ticket.check(problem.graph)
     backbone = build_backbone(config, problem)
     start = _initial_weights(ticket, backbone, problem)

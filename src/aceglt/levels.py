@@ -152,7 +152,16 @@ class Search:
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def macs(self, alive: Counts | None = None) -> int:
-        return inference_macs(self.backbone, self.problem.graph, alive or self.total)
+        """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
+        alive = alive or self.total
+        graph = (self.problem.view("test") or self.problem).graph
+        unseen = graph.num_edges - self.problem.graph.num_edges
+        return inference_macs(self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+
+    def full_graph_sparsity(self, alive: Counts) -> float | None:
+        """Share of dead edges among all of the test graph's; None if that is the training graph."""
+        view = self.problem.view("test")
+        return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
 
     def cost(self) -> tuple[int, int]:
         """Epochs per run: of the dense baseline, and of one level."""
@@ -222,13 +231,14 @@ class Search:
 def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks, split: Split = "train") -> Tensor:
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     view = problem.view(split)
+    place = view or problem
     alive = masks.edges if view is None else view.spread(masks.edges)
     parts = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]
-        graph = (view or problem).graph.batch(edges, backbone.self_loops)
+        graph = place.graph.batch(edges, backbone.self_loops)
         weights = backbone.weights(params[run : run + 1])
-        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), problem.features))
+        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), place.features))
     return torch.cat(parts)
 
 

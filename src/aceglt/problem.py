@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aceglt.graph import Graph
 from aceglt.ops import Features
+from aceglt.split import resplit
 
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
@@ -34,6 +35,7 @@ class View:
     """The graph that a split is evaluated on, where it is not the training graph; edges unseen in training live."""
 
     graph: Graph
+    features: Features
     seen: Tensor  # [E] where each training edge is among the view's
 
     def spread(self, values: Tensor) -> Tensor:
@@ -54,14 +56,20 @@ class Problem(ABC):
     task: ClassVar[str]
 
     @staticmethod
-    def from_data(data: Any, name: str | None = None, task: str = "node", directed: bool = False) -> Problem:
+    def from_data(
+        data: Any, name: str | None = None, task: str = "node", directed: bool = False, split: str = "given"
+    ) -> Problem:
         """Check a PyG `Data` (or anything with its attributes) and make a problem of it.
 
-        Raises DataError with the first thing that is wrong.
+        With the split "random:SEED", masks are drawn (see `aceglt.split`). Raises DataError with the first thing that
+        is wrong.
         """
         from aceglt.tasks import TASKS
+        from aceglt.tasks.checks import check_one_graph
 
-        return TASKS[task].build(data, name or getattr(data, "name", None) or "data", directed)
+        name = name or getattr(data, "name", None) or "data"
+        check_one_graph(data, name)
+        return TASKS[task].build(data if split == "given" else resplit(data, split, name), name, directed)
 
     @classmethod
     @abstractmethod
@@ -106,6 +114,8 @@ class Problem(ABC):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
+            elif isinstance(value, Problem):
+                digest.update(value.fingerprint.encode())
         return digest.hexdigest()[:32]
 
     @property
@@ -116,6 +126,6 @@ class Problem(ABC):
         """The same problem on a device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph)
+            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph | Problem)
         }
         return replace(self, **moved)

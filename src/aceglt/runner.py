@@ -97,14 +97,16 @@ def search(
     config = resolve(preset, **settings)
     method = build_method(config)
     source = data if data is not None else datasets.load(config.dataset, data_root)
-    problem = Problem.from_data(source, config.dataset if data is not None else None, config.task).to(
-        pick_device(device)
-    )
+    problem = build_problem(config, source, config.dataset if data is not None else None).to(pick_device(device))
     with ExitStack() as stack:
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
             run.claim(config, problem.fingerprint)
         return _Runner(config, problem, method, run, tickets, observer, command).go()
+
+
+def build_problem(config: Config, data: Any, name: str | None = None) -> Problem:
+    return Problem.from_data(data, name, config.task, config.directed, config.split)
 
 
 def build_method(config: Config) -> Method:
@@ -273,6 +275,7 @@ class _Runner:
             },
             graph={
                 "fingerprint": graph.fingerprint,
+                "structure": graph.structure,
                 "num_nodes": graph.num_nodes,
                 "num_edges": graph.num_edges,
                 "directed": graph.directed,

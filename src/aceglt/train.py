@@ -234,7 +234,7 @@ class _Trainer:
         weights = weights or {**self._effective(), **self.others}
         if self.view is not None:
             values = self.view.spread(self.edge_values)
-            outputs = self.backbone.apply(weights, self.view_graph, values, self.problem.features)
+            outputs = self.backbone.apply(weights, self.view_graph, values, self.view.features)
         elif state is not None:
             outputs = self.backbone.head(weights, self.graph, state, None)
         else:

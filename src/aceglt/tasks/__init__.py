@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aceglt.problem import Problem
+from aceglt.tasks.inductive import InductiveProblem
 from aceglt.tasks.node import NodeProblem
 
-TASKS: dict[str, type[Problem]] = {"node": NodeProblem}
+TASKS: dict[str, type[Problem]] = {"node": NodeProblem, "inductive": InductiveProblem}
 
-__all__ = ["TASKS", "NodeProblem"]
+__all__ = ["TASKS", "InductiveProblem", "NodeProblem"]

@@ -1,0 +1,66 @@
+"""Inductive node classification, as in GraphSAGE: validation and test nodes do not exist in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.errors import DataError
+from aceglt.problem import Split, View
+from aceglt.tasks.node import NodeProblem
+
+
+@dataclass(frozen=True)
+class InductiveProblem(NodeProblem):
+    """Predict the class or the labels of nodes that were not there in training.
+
+    The problem itself is the training one, on the subgraph of all nodes but validation and test ones; it holds nothing
+    else. Masks are about its edges.
+    """
+
+    validation: NodeProblem
+    """On the subgraph of all nodes but test ones."""
+    whole: NodeProblem
+    in_validation: Tensor  # [E] where each training edge is among those of `validation`
+    in_whole: Tensor  # [E] … and of `whole`
+
+    task = "inductive"
+
+    @classmethod
+    def build(cls, data: Any, name: str, directed: bool) -> InductiveProblem:
+        whole = NodeProblem.build(data, name, directed)
+        not_test = torch.ones(len(whole.x), dtype=torch.bool).index_fill_(0, whole.test, False)
+        in_training = not_test.index_fill(0, whole.val, False)
+        validation, kept = _induced(whole, not_test)
+        training, seen = _induced(whole, in_training)
+        if training.graph.num_edges == 0:
+            raise DataError(
+                f"{name}: no edge lies between two nodes that are neither validation nor test ones; "
+                "the training graph of the inductive task is empty"
+            )
+        own = {field.name: getattr(training, field.name) for field in fields(training)}
+        return cls(
+            **own, validation=validation, whole=whole, in_validation=torch.searchsorted(kept, seen), in_whole=seen
+        )
+
+    def measure(self, outputs: Tensor, split: Split) -> Tensor:
+        if split == "train":
+            return super().measure(outputs, split)
+        return (self.validation if split == "val" else self.whole).measure(outputs, split)
+
+    def view(self, split: Split) -> View | None:
+        if split == "train":
+            return None
+        problem, seen = (self.validation, self.in_validation) if split == "val" else (self.whole, self.in_whole)
+        return View(problem.graph, problem.features, seen)
+
+
+def _induced(problem: NodeProblem, nodes: Tensor) -> tuple[NodeProblem, Tensor]:
+    """The problem on the subgraph of these nodes ([N] bool), and which edges are left."""
+    graph, edges = problem.graph.induced(nodes)
+    number = nodes.cumsum(0) - 1
+    split = [number[part[nodes[part]]] for part in (problem.train, problem.val, problem.test)]
+    return NodeProblem(problem.name, graph, problem.x[nodes], problem.y[nodes], *split, problem.num_classes), edges
