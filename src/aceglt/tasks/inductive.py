@@ -62,5 +62,6 @@ def _induced(problem: NodeProblem, nodes: Tensor) -> tuple[NodeProblem, Tensor]:
     """The problem on the subgraph of these nodes ([N] bool), and which edges are left."""
     graph, edges = problem.graph.induced(nodes)
     number = nodes.cumsum(0) - 1
-    split = [number[part[nodes[part]]] for part in (problem.train, problem.val, problem.test)]
-    return NodeProblem(problem.name, graph, problem.x[nodes], problem.y[nodes], *split, problem.num_classes), edges
+    train, val, test = (number[part[nodes[part]]] for part in (problem.train, problem.val, problem.test))
+    x, y = problem.x[nodes], problem.y[nodes]
+    return NodeProblem(problem.name, graph, x, y, train, val, test, problem.num_classes), edges
