@@ -86,7 +86,7 @@ def search(
     dataset: Annotated[
         str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
     ] = "citeseer",
-    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn.")] = "gcn",
+    backbone: Annotated[str, typer.Option(help="The graph neural network: gcn, gin or gat.")] = "gcn",
     method: Annotated[str, typer.Option(help="How masks are chosen: random, ugs, gebt or ace.")] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
     task: Annotated[str, typer.Option(help="The task: node (transductive) or inductive node classification.")] = "node",
