@@ -41,7 +41,8 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         if f"{name}.weights" not in tensors:
             return None
         weights = storage.unpack(tensors[f"{name}.weights"], total.weights)
-        return Masks(weights.to(device), storage.unpack(tensors[f"{name}.edges"], total.edges).to(device))
+        edges = storage.unpack(tensors[f"{name}.edges"], total.edges)
+        return Masks(weights.to(device), edges.to(device))
 
     try:
         chosen, facts = masks("selected"), payload["selected"]
@@ -52,7 +53,7 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
-    except (KeyError, TypeError, RuntimeError, IndexError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as problem:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 

@@ -288,6 +288,8 @@ def _root(
 
 def _seeds(text: str | None) -> Sequence[int] | int | None:
     """`3` → that many; `0,4,7` and `5-9` → these."""
+    from aceglt.config import MAX_SEEDS
+
     if text is None:
         return None
     try:
@@ -295,8 +297,11 @@ def _seeds(text: str | None) -> Sequence[int] | int | None:
             return int(text)
         seeds: list[int] = []
         for part in text.split(","):
-            first, _, last = part.strip().partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            first, dash, last = part.strip().partition("-")
+            span = range(int(first), int(last if dash else first) + 1)
+            if len(span) > MAX_SEEDS:
+                raise ConfigError(f"--seeds names {len(span)} seeds; the most is {MAX_SEEDS}")
+            seeds += span
         return seeds
     except ValueError:
         raise ConfigError(

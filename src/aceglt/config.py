@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from aceglt.errors import ConfigError
 
@@ -17,6 +17,7 @@ TASKS = ("node", "inductive")
 BACKBONES = ("gcn", "gin", "gat")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
+MAX_SEEDS = 1000
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -107,10 +108,12 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Read what `to_dict` wrote; unknown names and wrong types are refused."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"a configuration must be a JSON object, found {values!r}")
         _known(values)
         hints = get_type_hints(cls)
         for name, value in values.items():
-            _check_type(name, value, hints[name])
+            check_type(name, value, hints[name])
         return cls(**{**values, "seeds": tuple(values.get("seeds", cls.seeds))})
 
     def identity(self) -> dict[str, Any]:
@@ -128,6 +131,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     _known(made)
     if isinstance(made.get("seeds"), int):
         _check("seeds", made["seeds"], made["seeds"] >= 1, "1 or more")
+        _check("seeds", made["seeds"], made["seeds"] <= MAX_SEEDS, f"{MAX_SEEDS} or fewer")
         made["seeds"] = tuple(range(made["seeds"]))
     elif "seeds" in made:
         made["seeds"] = tuple(made["seeds"])
@@ -146,7 +150,7 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
     for side in ("model", "graph"):
         target, prune = settings.get(f"target_{side}"), settings.get(f"prune_{side}", getattr(Config, f"prune_{side}"))
         if target is not None and 0 < target < 1 and 0 < prune < 1:
-            needed.append(math.ceil(math.log(1 - target) / math.log(1 - prune)) + 1)
+            needed.append(math.ceil(math.log1p(-target) / math.log1p(-prune)) + 1)
     return max(needed)
 
 
@@ -224,20 +228,26 @@ def _is_split(split: str) -> bool:
 def _check_seeds(seeds: tuple[int, ...]) -> None:
     if not seeds:
         raise ConfigError("seeds must name at least one seed")
+    if any(not isinstance(s, int) or isinstance(s, bool) or s < 0 for s in seeds):
+        raise ConfigError(f"seeds must be whole numbers from 0, found {', '.join(map(str, seeds))}")
     if len(set(seeds)) != len(seeds):
         raise ConfigError(f"seeds must differ from each other, found {', '.join(map(str, seeds))}")
-    if any(not isinstance(s, int) or s < 0 for s in seeds):
-        raise ConfigError(f"seeds must be whole numbers from 0, found {', '.join(map(str, seeds))}")
 
 
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    """Whether a value read from JSON has a field's type; numbers may be whole where fractions are meant."""
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that is not of a field's type; numbers may be whole where fractions are meant."""
     kinds: set[Any] = {
         get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,))
     }
+    if Literal in kinds:
+        _one_of(name, value, get_args(hint))
+        return
     if float in kinds:
         kinds.add(int)
     if tuple in kinds:
         kinds.add(list)
     if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
-        raise ConfigError(f"{name} must be {getattr(hint, '__name__', hint)}, found {value!r}")
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise ConfigError(f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} must be finite, found {value}")

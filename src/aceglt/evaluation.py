@@ -66,8 +66,9 @@ def evaluate(
     backbone = build_backbone(config, problem)
     start = _initial_weights(ticket, backbone, problem)
     full = Masks.full(1, ticket.masks.total, problem.device)
+    dense = _train(problem, backbone, ticket, start, full, seeds, 0, observer)
     ours = _train(problem, backbone, ticket, start, ticket.masks.to(problem.device), seeds, 1, observer)
-    return Evaluation(ours, _train(problem, backbone, ticket, start, full, seeds, 0, observer))
+    return Evaluation(ours, dense)
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:

@@ -59,6 +59,16 @@ class Graph:
             _given(attr, lambda v: v.to(dtype)),
         )
 
+    def expand(self, alive: Tensor, edge_index: Tensor) -> Tensor:
+        """Which columns of an `edge_index` of this graph are alive, for alive edges [E] bool; self-loops always are."""
+        source, target = edge_index.long()
+        if not self.directed:
+            source, target = torch.minimum(source, target), torch.maximum(source, target)
+        code = self.edges[0] * self.num_nodes + self.edges[1]
+        position = torch.searchsorted(code, source * self.num_nodes + target)
+        kept: Tensor = alive[position.clamp(max=self.num_edges - 1)]
+        return kept.logical_or(source == target)
+
     @property
     def num_edges(self) -> int:
         return self.edges.shape[1]

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 _QUIET_SECONDS = 30.0  # between plain lines inside a phase
 _READ_SECONDS = 0.5  # between readings of the validation metric
+_ISOLATED = ("dense", "retrain", "ticket")  # phases that train in isolation, and end a level
 
 
 class SearchProgress:
@@ -18,13 +19,14 @@ class SearchProgress:
 
     def __init__(self, console: Console, levels: int, dense_epochs: int, level_epochs: int, runs: int) -> None:
         self._console, self._levels = console, levels
+        self._runs, self._ended = runs, 0  # of a batch, and how many of them this phase has brought to its end
         self._dense, self._per_level = dense_epochs * runs, level_epochs * runs
         self._total = self._dense + levels * self._per_level
         self._done = 0  # epochs · runs of this session
         self._skipped = 0  # those that an earlier session had done
         self._began = self._shown = self._read = time.monotonic()
         self._first = True
-        self._level, self._phase, self._best = 0, "", float("nan")
+        self._level, self._phase, self._best, self._sum = 0, "", float("nan"), 0.0
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn(),
             console=console, transient=True,
@@ -44,6 +46,7 @@ class SearchProgress:
 
     def on_phase(self, level: int, phase: str) -> None:
         self._level, self._phase, self._best = level, phase, float("nan")
+        self._ended, self._sum = 0, 0.0
         if self._first and level:  # a resumed search: what was done before costs no time now
             self._skipped = self._dense + (level - 1) * self._per_level
             self._first = False
@@ -62,15 +65,23 @@ class SearchProgress:
                 description=self._text(epoch, epochs),
                 left=self._left(),
             )
+        elif epoch == epochs and self._phase in _ISOLATED:
+            self._end(runs, now)
         elif now - self._shown >= _QUIET_SECONDS:
             self._shown = now
             self._console.print(f"{self._text(epoch, epochs)} · {self._left()}", highlight=False)
 
     def on_test(self, level: int) -> None:
-        """The end of a training in isolation: a good moment for a line in a log."""
-        if not self._console.is_terminal:
-            self._shown = time.monotonic()
-            self._console.print(f"{self._where()} · best val {self._best:.4f} · {self._left()}", highlight=False)
+        """Nothing to show."""
+
+    def _end(self, runs: int, now: float) -> None:
+        """Runs end a training in isolation; once all have, that is worth a line in a log."""
+        self._ended += runs
+        self._sum += runs * self._best
+        if self._ended == self._runs:
+            self._shown = now
+            mean = self._sum / self._runs
+            self._console.print(f"{self._where()} · best val {mean:.4f} · {self._left()}", highlight=False)
 
     def _where(self) -> str:
         level = "dense" if self._level == 0 else f"level {self._level}/{max(self._levels, self._level)}"

@@ -34,14 +34,19 @@ class RunDir:
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunDir:
+        locked = None
         try:
+            self._refuse_foreign()
             self.tickets.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = open(self.path / ".lock", "w")
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
-            if self._lock is not None and problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            if locked is not None:
+                locked.close()
+            if locked is not None and problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise RunError(f"{self.path}: another process is working in this run directory") from None
             raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
+        self._lock = locked
         self._remove_leftovers()
         return self
 
@@ -50,6 +55,7 @@ class RunDir:
     ) -> None:
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     def ticket(self, level: int, seed: int) -> Path:
         return self.tickets / f"level_{level:02d}_seed_{seed}.safetensors"
@@ -67,8 +73,6 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
-        elif any(entry.name not in (".lock", "tickets") for entry in self.path.iterdir()):
-            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
         write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
@@ -95,12 +99,23 @@ class RunDir:
         with open(self.events, "a") as file:
             file.write(line + "\n")
 
-    def _remove_leftovers(self) -> None:
+    def _refuse_foreign(self) -> None:
+        """A folder with someone else's files is left as it is."""
+        if self.config.exists() or not self.path.is_dir():
+            return
+        ours = {self.path / ".lock", self.tickets, *self._leftovers()}
+        if any(entry not in ours for entry in self.path.iterdir()):
+            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
+
+    def _leftovers(self) -> list[Path]:
         """Temporary files of a process that was killed while writing."""
-        for folder in (self.path, self.tickets):
-            for entry in folder.iterdir():
-                if entry.name.startswith(".") and entry.name != ".lock" and entry.is_file():
-                    entry.unlink()
+        names = (self.config, self.environment, self.results, self.checkpoint, self.report)
+        patterns = [f".{path.name}.????????" for path in names] + ["tickets/.level_*.safetensors.????????"]
+        return [path for pattern in patterns for path in self.path.glob(pattern)]
+
+    def _remove_leftovers(self) -> None:
+        for path in self._leftovers():
+            path.unlink()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -109,7 +124,7 @@ def read_json(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text())
     except OSError as problem:
         raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise RunError(f"{path}: damaged, not JSON ({problem})") from None
     if not isinstance(values, dict):
         raise RunError(f"{path}: damaged, expected a JSON object")
@@ -125,7 +140,10 @@ def results_of(path: Path) -> Mapping[str, Any]:
     run = RunDir(path)
     if not run.results.exists():
         raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
-    return read_json(run.results)
+    results = read_json(run.results)
+    if results.get("format") != 1:
+        raise RunError(f"{run.results}: unknown format; it was written by another version of aceglt")
+    return results
 
 
 def default_name(config: Config) -> str:

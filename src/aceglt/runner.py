@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
 from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import Backbone, Params, build
-from aceglt.config import Config, resolve
+from aceglt.config import Config, check_type, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
@@ -117,12 +117,8 @@ def build_method(config: Config) -> Method:
         if name not in known:
             options = f"its options are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-    try:
-        return kind(**config.method_options)
-    except TypeError:
-        raise ConfigError(
-            f"method {config.method}: an option has a value of the wrong type: {config.method_options}"
-        ) from None
+        check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
+    return kind(**config.method_options)
 
 
 def build_backbone(config: Config, problem: Problem) -> Backbone:
@@ -205,8 +201,10 @@ class _Runner:
             )
             if reached or (c.patience is not None and self._losing_streak(state) >= c.patience):
                 return True
-        keep = self.search.keep(state)
-        return keep == self.search.start_masks(state).alive or 0 in (keep.weights, keep.edges)
+        keep, alive = self.search.keep(state), self.search.start_masks(state).alive
+        shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
+        idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
+        return idle or 0 in (keep.weights, keep.edges)
 
     def _sparsities(self, state: State) -> tuple[float, float]:
         alive, total = state.records[-1].alive, self.search.total

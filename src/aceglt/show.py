@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from aceglt.errors import RunError
 from aceglt.stats import CRITERIA, best_level, mean_std
 
 if TYPE_CHECKING:
@@ -21,15 +22,19 @@ _WORDS = {True: "yes", False: "no", None: "undetermined"}
 def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
     """The final table of a search, what won, and where things are."""
     r = results
-    console.print(
-        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
-        f"{len(r['seeds'])} seed(s), {r['metric']}" + ("" if r["finished"] else "  — not finished"),
-        highlight=False, markup=False,
-    )  # fmt: skip
-    console.print(_levels_table(r))
+    try:
+        title = (
+            f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
+            f"{len(r['seeds'])} seed(s), {r['metric']}" + ("" if r["finished"] else "  — not finished")
+        )
+        table, verdict, files = _levels_table(r), _verdict(r), _files(path, r)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    console.print(table)
     console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
-    console.print(_verdict(r), highlight=False, markup=False)
-    _print_files(console, path, r)
+    console.print(verdict, highlight=False, markup=False)
+    console.print("\n".join(files), highlight=False, markup=False, soft_wrap=True)
 
 
 def _levels_table(results: Mapping[str, Any]) -> Table:
@@ -61,14 +66,14 @@ def _verdict(results: Mapping[str, Any]) -> str:
     )
 
 
-def _print_files(console: Console, path: Path, results: Mapping[str, Any]) -> None:
+def _files(path: Path, results: Mapping[str, Any]) -> list[str]:
     lines = [f"Results: {path / 'results.json'}"]
     if (path / "report.html").exists():
         lines.append(f"Report:  {path / 'report.html'}")
     tickets = _best_tickets(path, results)
     if tickets:
         lines.append(f"Ticket:  {tickets[0]}" + (f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""))
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    return lines
 
 
 def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:

@@ -24,7 +24,15 @@ def write_tensors(
     text = json.dumps(payload, allow_nan=False)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"kind": kind, "format": str(version), "payload": text, "sha256": _digest(text, plain)}
-    write_atomic(path, save(plain, metadata))
+    write_atomic(path, _sorted_header(save(plain, metadata)))
+
+
+def _sorted_header(content: bytes) -> bytes:
+    """The same safetensors file with its header in a fixed order: equal content gives equal bytes."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors start at a multiple of 8 bytes
+    return len(header).to_bytes(8, "little") + header + content[end:]
 
 
 def read_tensors(
@@ -37,7 +45,7 @@ def read_tensors(
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as problem:
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError) as problem:
         raise error(f"{path}: not a readable {kind} file ({_first_line(problem)})") from None
     if metadata.get("kind") != kind:
         raise error(f"{path}: not an aceglt {kind} file")
@@ -49,7 +57,12 @@ def read_tensors(
     text = metadata.get("payload", "")
     if metadata.get("sha256") != _digest(text, tensors):
         raise error(f"{path}: damaged (the checksum does not match); restore it from a copy or make it again")
-    payload: dict[str, Any] = json.loads(text)
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{path}: its payload is not JSON ({_first_line(problem)})") from None
+    if not isinstance(payload, dict):
+        raise error(f"{path}: its payload is not a JSON object")
     return payload, tensors
 
 
@@ -61,7 +74,9 @@ def pack(mask: Tensor) -> Tensor:
 
 
 def unpack(bits: Tensor, n: int) -> Tensor:
-    """The inverse of `pack`."""
+    """The inverse of `pack`. Raises ValueError where `bits` are not n bits per row."""
+    if bits.dtype != torch.uint8 or bits.dim() != 2 or bits.shape[1] != (n + 7) // 8:
+        raise ValueError(f"a mask of {n} bits cannot be read from {bits.dtype} of shape {list(bits.shape)}")
     spread = (bits.unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)) & 1
     return spread.view(bits.shape[0], -1)[:, :n].bool()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from aceglt.config import Config
 from aceglt.errors import AcegltError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
+from aceglt.problem import Problem
 
 _KIND, _VERSION = "ticket", 1
 
@@ -36,7 +36,7 @@ class Ticket:
     sizes: Mapping[str, int]
     """in_features, out_features, macs, dense_macs."""
     graph: Mapping[str, Any]
-    """fingerprint, num_nodes, num_edges, directed of the graph it was found on."""
+    """fingerprint, structure, num_nodes, num_edges, directed of the graph it was found on: the training graph."""
 
     @property
     def model_sparsity(self) -> float:
@@ -77,26 +77,44 @@ class Ticket:
         payload, tensors = storage.read_tensors(Path(path), _KIND, _VERSION, TicketError)
         try:
             return _from_parts(payload, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AcegltError) as problem:
+        except KeyError as problem:
+            raise TicketError(f"{path}: the ticket lacks {problem}") from None
+        except (TypeError, ValueError, ArithmeticError, RuntimeError, IndexError, AcegltError) as problem:
             raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
 
     def apply(self, data: Any) -> Any:
-        """A copy of a PyG `Data` with the dead edges removed.
+        """A copy of a PyG `Data` without the dead edges, in either direction; all else is kept.
 
-        Raises TicketError if the data's graph is not the one that the ticket was found on.
+        What the data says about edges (`edge_attr` …) is filtered with them; self-loops, which are never pruned, stay.
+        An inductive ticket says nothing about edges unseen in training: they stay, and the data needs its split.
+        Raises TicketError if the data's (training) graph is not the one that the ticket was found on.
         """
-        graph = Graph.from_edge_index(data.edge_index.cpu(), int(data.num_nodes), bool(self.graph["directed"]))
-        self.check(graph)
-        kept = graph.edges[:, self.masks.edges[0].cpu()]
-        if not graph.directed:
-            kept = torch.cat([kept, kept.flip(0)], dim=1)
-        pruned = copy.copy(data)
-        pruned.edge_index = kept.to(data.edge_index.device)
-        return pruned
+        edge_index = data.edge_index.cpu()
+        graph = Graph.from_edge_index(edge_index, int(data.num_nodes), bool(self.graph["directed"]))
+        kept = graph.expand(self._alive_edges(graph, data), edge_index).to(data.edge_index.device)
+        return data.edge_subgraph(kept)
+
+    def _alive_edges(self, graph: Graph, data: Any) -> Tensor:
+        """[E] bool over all edges of the data's graph."""
+        if self.config.task == "node":  # needs nothing but the edges, so features, labels and split may be missing
+            self._check_structure(graph)
+            return self.masks.edges[0]
+        problem = Problem.from_data(data, None, self.config.task, self.config.directed, self.config.split)
+        self._check_structure(problem.graph)
+        view = problem.view("test")
+        return (self.masks.edges if view is None else view.spread(self.masks.edges))[0]
 
     def check(self, graph: Graph) -> None:
         """Raise TicketError unless this is the graph that the ticket was found on."""
+        self._check_structure(graph)
         if graph.fingerprint != self.graph["fingerprint"]:
+            raise TicketError(
+                f"the ticket was found on a graph with the same edges but other edge_weight or edge_attr "
+                f"({self.config.dataset})"
+            )
+
+    def _check_structure(self, graph: Graph) -> None:
+        if graph.structure != self.graph["structure"]:
             raise TicketError(
                 f"the ticket was found on a graph with {self.graph['num_nodes']} nodes and {self.graph['num_edges']} "
                 f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
@@ -106,12 +124,15 @@ class Ticket:
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
     counts = payload["counts"]
+    graph, sizes = payload["graph"], payload["sizes"]
     masks = Masks(
         storage.unpack(tensors["masks.weights"], int(counts["weights"])),
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
     )
-    if masks.total.weights != counts["weights"] or masks.total.edges != counts["edges"]:
-        raise ValueError("the masks are shorter than the ticket says")
+    if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
+        raise ValueError("the masks are not those of one run")
+    if graph["num_edges"] != masks.total.edges:
+        raise ValueError(f"masks of {masks.total.edges} edges for a graph of {graph['num_edges']}")
     return Ticket(
         config=Config.from_dict(payload["config"]),
         seed=int(payload["seed"]),
@@ -119,16 +140,32 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         masks=masks,
         initial=_spread(masks, tensors, "initial"),
         trained=_spread(masks, tensors, "trained"),
-        metrics=payload["metrics"],
-        sizes=payload["sizes"],
-        graph=payload["graph"],
+        metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
+        sizes={name: _positive(name, sizes[name]) for name in ("in_features", "out_features", "macs", "dense_macs")},
+        graph={
+            "fingerprint": str(graph["fingerprint"]),
+            "structure": str(graph["structure"]),
+            "num_nodes": _positive("num_nodes", graph["num_nodes"]),
+            "num_edges": _positive("num_edges", graph["num_edges"]),
+            "directed": bool(graph["directed"]),
+        },
     )
 
 
+def _reading(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1, found {value!r}")
+    return value
+
+
 def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
-    alive = tensors[f"{when}.prunable"]
+    alive, other = tensors[f"{when}.prunable"], tensors[f"{when}.other"]
     prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
-    if alive.shape != (masks.alive.weights,):
+    if alive.shape != (masks.alive.weights,) or other.dim() != 1 or not alive.is_floating_point():
         raise ValueError(f"{when} weights do not fit the mask")
     prunable[masks.weights] = alive
-    return Params(prunable, tensors[f"{when}.other"].unsqueeze(0))
+    return Params(prunable, other.unsqueeze(0))

@@ -1,0 +1,176 @@
+"""Killed at any moment, the same command continues and ends as an undisturbed run does."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_samples import TINY, Breaks, Stop, command, environment, events, files, npz, outcome, search
+from typer.testing import CliRunner
+
+from aceglt import cli, runner
+
+ACE: dict[str, Any] = {
+    "method": "ace", "axis": "model", "signal": "teacher", "seeds": 1, "epochs": 2,
+    "method_options": {"rounds": 1, "refine_epochs": 1},
+}  # fmt: skip
+
+
+@pytest.fixture
+def _no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report takes longer than these searches."""
+    monkeypatch.setattr(runner, "write_report", lambda runs, path: path.write_text("report"))
+
+
+def _callbacks(folder: Path, **settings: Any) -> int:
+    observer = Breaks(None)
+    search(out=folder, observer=observer, **settings)
+    return observer.calls
+
+
+@pytest.mark.usefixtures("_no_report")
+@pytest.mark.parametrize("settings", [ACE, {**TINY, "levels": 1, "epochs": 2}], ids=["ace", "ugs"])
+def test_a_search_broken_at_any_moment_ends_as_an_undisturbed_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    moments = _callbacks(tmp_path / "whole", **settings)
+    assert moments > 15
+    expected = outcome(tmp_path / "whole")
+    for moment in range(1, moments + 1):
+        run = tmp_path / f"broken-{moment}"
+        with pytest.raises(Stop):
+            search(out=run, observer=Breaks(moment), **settings)
+        assert outcome_is_readable(run)
+        search(out=run, **settings)
+        assert outcome(run) == expected, f"broken at callback {moment}"
+        assert files(run) == files(tmp_path / "whole")
+
+
+def outcome_is_readable(run: Path) -> bool:
+    """Whatever is there is whole."""
+    return not (run / "results.json").exists() or outcome(run)[0]["finished"] is False
+
+
+@pytest.mark.usefixtures("_no_report")
+@pytest.mark.parametrize("after", [9, 13])
+def test_a_search_broken_again_and_again_ends_as_an_undisturbed_one(after: int, tmp_path: Path) -> None:
+    search(out=tmp_path / "whole", levels=3)
+    breaks = 0
+    while True:
+        try:
+            search(out=tmp_path / "run", levels=3, observer=Breaks(after))
+            break
+        except Stop:
+            breaks += 1
+            assert breaks < 20, "no progress"
+    assert breaks >= 3
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.usefixtures("_no_report")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_search_killed_around_any_write_ends_as_an_undisturbed_one(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, writes, deadly = os.replace, 0, 0
+
+    def replace(*paths: Any) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == deadly and moment == "before":
+            raise _Killed
+        real(*paths)
+        if writes == deadly:
+            raise _Killed
+
+    monkeypatch.setattr(os, "replace", replace)
+    search(out=tmp_path / "whole", **ACE)
+    for deadly in range(1, writes + 1):
+        writes, run = 0, tmp_path / f"killed-{deadly}"
+        with pytest.raises(_Killed):
+            search(out=run, **ACE)
+        search(out=run, **ACE)
+        assert outcome(run) == outcome(tmp_path / "whole"), f"killed {moment} write {deadly}"
+        assert files(run) == files(tmp_path / "whole")
+    assert deadly > 10
+
+
+def test_an_interrupted_search_repeats_only_the_stage_it_was_in(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        search(out=tmp_path / "run", levels=1, observer=Breaks(20))  # in the middle of the first retraining
+    search(out=tmp_path / "run", levels=1)
+    assert [(e["level"], e["phase"]) for e in events(tmp_path / "run", "phase")] == [
+        (0, "dense"), (1, "score"), (1, "retrain"), (1, "retrain"),
+    ]  # fmt: skip
+    assert [e["level"] for e in events(tmp_path / "run", "resume")] == [0]
+
+
+# Real processes
+
+
+class _Commands:
+    """One command line, to be repeated."""
+
+    def __init__(self, folder: Path) -> None:
+        self._graph = npz(folder)
+
+    def _arguments(self, run: Path) -> list[str]:
+        return [
+            "search", "--dataset", str(self._graph), "--hidden", "16", "--levels", "3", "--seeds", "2", "--epochs",
+            "60", "-m", "rounds=1", "-m", "refine_epochs=20", "--tickets", "all", "--device", "cpu", "--out", str(run),
+        ]  # fmt: skip
+
+    def finish(self, run: Path) -> None:
+        """In this process, which need not start."""
+        result = CliRunner().invoke(cli.app, self._arguments(run))
+        assert result.exit_code == 0, result.output
+
+    def stop(self, run: Path, number: int, lines: int, moment: float = 0.0) -> tuple[int, str]:
+        """Send a signal once the log has so many more lines, and a moment later; returns exit code and stderr."""
+        process = subprocess.Popen(
+            command(*self._arguments(run)), env=environment(), text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        wanted = _lines(run) + lines
+        for _ in range(6000):
+            if _lines(run) >= wanted or _ended_within(process, 0.01):
+                break
+        if not _ended_within(process, moment):
+            process.send_signal(number)
+        _, complaints = process.communicate(timeout=120)
+        return process.returncode, complaints
+
+
+def _lines(run: Path) -> int:
+    log = run / "events.jsonl"
+    return len(log.read_bytes().splitlines()) if log.exists() else 0
+
+
+def _ended_within(process: subprocess.Popen[str], seconds: float) -> bool:
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def test_a_process_stopped_by_any_signal_continues_to_the_same_end(tmp_path: Path) -> None:
+    commands, draw = _Commands(tmp_path), random.Random(2023)
+    commands.finish(tmp_path / "whole")
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        code, complaints = commands.stop(tmp_path / "run", number, draw.randint(2, 3), 0.2 * draw.random())
+        assert code == expected, complaints
+        assert "Traceback" not in complaints
+        if number != signal.SIGKILL:
+            assert complaints.splitlines()[-1] == "interrupted; the same command continues where it stopped"
+    commands.finish(tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
+    assert len(events(tmp_path / "run", "start") + events(tmp_path / "run", "resume")) == 5
