@@ -52,7 +52,7 @@ def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
 def test_the_default_is_ace_with_a_teacher() -> None:
     config = resolve()
     assert config == Config()
-    assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 1.0, "gcn")
+    assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
     assert training(config) == (5e-4, 1e-4, 1e-4, 1e-2)
     assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
     assert (config.prune_model, config.prune_graph, config.fixed_model, config.fixed_graph) == (0.2, 0.05, 0.2, 0.05)

@@ -121,11 +121,11 @@ def search(
     out: Run = None,
     epochs: Annotated[int | None, _option("Epochs of a full training [default: 200].", panel=_TRAIN)] = None,
     hidden: Annotated[int | None, _option("Hidden units [default: 512].", panel=_TRAIN)] = None,
-    lr: Annotated[float | None, _option("Learning rate [default: 0.01].", panel=_TRAIN)] = None,
+    lr: Annotated[float | None, _option("Learning rate [default: 0.01; gat 0.005].", panel=_TRAIN)] = None,
     weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4].", panel=_TRAIN)] = None,
     lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
     lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
-    beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 1].", panel=_SCORE)] = None,
+    beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
     score_epoch: Annotated[
         str | None,
         _option("Whose scores decide: the best-validation epoch's or the last: best or last.", panel=_SCORE),

@@ -49,7 +49,7 @@ class Config:
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4
     lambda_weights: float = 1e-4
-    beta: float = 1.0
+    beta: float = 10.0
     """Weight of the teacher's signal."""
     decay_scores: bool = True
     clamp_scores: bool = False
@@ -177,6 +177,9 @@ _UGS_LAMBDAS = {
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
 
+_GAT_RATE = 0.005  # 0.01 costs a GAT two points of validation accuracy on CiteSeer
+
+
 def _preset(preset: str, dataset: str, backbone: str, method: str) -> dict[str, Any]:
     """What a preset changes; on a dataset that its source does not name, the training settings stay the defaults."""
     dataset = dataset.lower()
@@ -187,10 +190,11 @@ def _preset(preset: str, dataset: str, backbone: str, method: str) -> dict[str, 
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
+    training = {"lr": _GAT_RATE} if backbone == "gat" else {}
     if preset == "quick":
         options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}
-        return {"levels": 5, "epochs": 100, "method_options": options}
-    return {}
+        return {"levels": 5, "epochs": 100, "method_options": options, **training}
+    return training
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -69,7 +69,8 @@ def search(
     """Search for graph lottery tickets.
 
     Args:
-        data: a PyG `Data` with x, edge_index, y and the three masks; without it, `dataset` is loaded.
+        data: a PyG `Data` with x, edge_index, y and the three masks, and edge_weight and edge_attr where edges have
+            them (see docs/files.md); without it, `dataset` is loaded.
         out: run directory. With it, everything is written there and an interrupted or finished search continues;
             without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
@@ -78,7 +79,8 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         observer: told about progress.
         command: how to repeat the search, for the report.
-        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal.
+        settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
+            directed, split.
 
     Returns:
         The results; `.best` is the winning ticket.

@@ -202,9 +202,9 @@ class _Trainer:
     def _update(self, grads: dict[str, Tensor], edges: Tensor) -> None:
         """Gradients of weights and scores from those of the effective weights, then one step of Adam."""
         for name, part in self.others.items():
-            part.grad = grads[name]
+            part.grad = grads[name].contiguous()  # the fused update reads memory in order
         for name, weight in self.weights.items():
-            grad = grads[name]
+            grad = grads[name].contiguous()
             if self.scoring is None or not self.weight_scores:
                 weight.grad = grad.mul_(self.alive[name])
             else:

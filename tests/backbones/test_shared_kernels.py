@@ -1,0 +1,46 @@
+"""Runs that share kernels, as on a GPU, agree with runs that are trained one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samples import tiny_problem
+
+from aceglt import rng
+from aceglt.backbones import BACKBONES, build
+from aceglt.masks import Counts, Masks
+from aceglt.train import Scoring, Training, fit
+
+TRAINING = Training(lr=0.01, weight_decay=5e-4)
+SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="last")
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+def test_runs_that_share_kernels_agree_with_runs_one_by_one(name: str, scoring: Scoring | None) -> None:
+    problem = tiny_problem()
+    seeds = (0, 1, 2)
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
+    start, key = backbone.init(seeds), rng.keys(seeds, "train")
+    masks = Masks.full(3, Counts(backbone.prunable.size, problem.graph.num_edges))
+    one_by_one, together = (
+        fit(problem, backbone, start, masks, 5, TRAINING, key, scoring=scoring, runs_at_once=size) for size in (1, 3)
+    )
+    pairs = [(one_by_one.val, together.val)]
+    if scoring is None:
+        assert one_by_one.params is not None
+        assert together.params is not None
+        pairs += [
+            (one_by_one.params.prunable, together.params.prunable),
+            (one_by_one.params.other, together.params.other),
+        ]
+    else:
+        assert one_by_one.scores is not None
+        assert together.scores is not None
+        pairs += [
+            (one_by_one.scores.weights, together.scores.weights),
+            (one_by_one.scores.edges, together.scores.edges),
+        ]
+    for expected, found in pairs:
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
