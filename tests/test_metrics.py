@@ -36,3 +36,14 @@ def test_it_is_the_mann_whitney_statistic_of_each_run(n: int, values: int, seed:
     found = roc_auc(torch.from_numpy(scores), torch.from_numpy(positive))
     assert found.dtype == torch.float64
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+
+
+def test_unknown_answers_are_left_out() -> None:
+    draws = np.random.default_rng(3)
+    scores = torch.from_numpy(draws.integers(0, 5, (2, 3, 20)).astype(np.float32))
+    positive, known = (torch.from_numpy(draws.random((3, 20)) < share) for share in (0.5, 0.6))
+    together = roc_auc(scores, positive, known)
+    for question in range(3):
+        asked = known[question]
+        alone = roc_auc(scores[:, question, asked], positive[question, asked])
+        assert torch.equal(together[:, question], alone)

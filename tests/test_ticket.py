@@ -48,6 +48,7 @@ def _made(edges: list[bool], weights: list[bool], data: Any, directed: bool = Fa
         sizes={"in_features": 2, "out_features": 2, "macs": 5, "dense_macs": 9},
         graph={
             "fingerprint": of.fingerprint,
+            "structure": of.structure,
             "num_nodes": of.num_nodes,
             "num_edges": of.num_edges,
             "directed": directed,

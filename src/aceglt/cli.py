@@ -84,18 +84,26 @@ _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
 @_guarded
 def search(
     dataset: Annotated[
-        str, typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv, or the path of a .npz file.")
+        str,
+        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, or the path of a .npz file."),
     ] = "citeseer",
     backbone: Annotated[
         str, typer.Option(help="The graph neural network: gcn, gin, gat, resgcn, or your own as module:Class.")
     ] = "gcn",
     method: Annotated[
-        str, typer.Option(help="How masks are chosen: random, ugs, ace, or your own as module:Class.")
+        str, typer.Option(help="How masks are chosen: random, ugs, gebt, ace, or your own as module:Class.")
     ] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
     task: Annotated[
-        str, typer.Option(help="The task: node (transductive node classification) or link (link prediction).")
+        str,
+        typer.Option(help="The task: node (transductive) or inductive node classification, or link (link prediction)."),
     ] = "node",
+    split: Annotated[
+        str, typer.Option(help="Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).")
+    ] = "given",
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Prune the two directions of an edge apart from each other.")
+    ] = False,
     objective: Annotated[
         str | None, _option("What link prediction trains: bce [default] or infoclust (the paper's setting).")
     ] = None,
@@ -214,6 +222,8 @@ def search(
         "method": method,
         "axis": axis,
         "task": task,
+        "split": split,
+        "directed": directed or None,
         "objective": objective,
         "edge_split": edge_split,
         "embedding": embedding,

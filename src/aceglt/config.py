@@ -14,12 +14,12 @@ from aceglt.resolve import is_own
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
-TASKS = ("node", "link")
+TASKS = ("node", "inductive", "link")
 OBJECTIVES = ("bce", "infoclust")
 EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
-METHODS = ("random", "ugs", "ace")
+METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
 
@@ -40,6 +40,10 @@ class Config:
     """Hyper-parameters of the method that differ from its defaults."""
     axis: str = "model"
     task: str = "node"
+    directed: bool = False
+    """Whether the two directions of an edge are two edges."""
+    split: str = "given"
+    """The masks that come with the data, or "random:SEED": 20 nodes per class, 500 and 1000."""
     signal: str = "teacher"
     """What trains the scores: `labels`, or `teacher` for the dense model's soft predictions beside them."""
     objective: str = "bce"
@@ -92,6 +96,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _one_of("axis", self.axis, AXES)
+        _check("split", self.split, _is_split(self.split), "given or random:SEED")
         _one_of("task", self.task, TASKS)
         _one_of("signal", self.signal, SIGNALS)
         _one_of("objective", self.objective, OBJECTIVES)
@@ -124,9 +129,11 @@ class Config:
         for name in ("fixed_model", "fixed_graph"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "0 or more and below 1")
         self._check_stops()
-        self._check_objective()
+        self._check_task()
 
-    def _check_objective(self) -> None:
+    def _check_task(self) -> None:
+        if self.task == "link" and self.split != "given":
+            raise ConfigError(f"split '{self.split}' is of nodes; task link splits edges, see edge_split")
         for name in ("objective", "edge_split"):
             if self.task != "link" and getattr(self, name) != getattr(Config, name):
                 raise ConfigError(f"{name} '{getattr(self, name)}' is for task link, not {self.task}")
@@ -157,7 +164,7 @@ class Config:
     def task_options(self) -> dict[str, Any]:
         """What the task's problem is built with besides the data."""
         if self.task != "link":
-            return {}
+            return {"split": self.split}
         return {
             "objective": self.objective,
             "embedding": self.embedding,
@@ -270,7 +277,7 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     dataset = dataset.lower()
     if preset == "paper":
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
-        training = dict(zip(_NAMES, _PAPER.get((task, dataset), ()), strict=False))
+        training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
         link = _UGS_LINK if task == "link" else {}
         return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
     if preset == "ugs" and task == "link":
@@ -278,7 +285,7 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
-    training = {"lr": _GAT_RATE} if backbone == "gat" and task == "node" else {}
+    training = {"lr": _GAT_RATE} if backbone == "gat" and task != "link" else {}
     if preset == "quick":
         options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}
         return {"levels": 5, "epochs": 100, "method_options": options, **training}
@@ -316,6 +323,10 @@ def _one_of_or_own(name: str, value: Any, known: Sequence[str]) -> None:
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise ConfigError(f"{name} must be {expected}, found {value}")
+
+
+def _is_split(split: str) -> bool:
+    return split == "given" or (split.startswith("random:") and split.removeprefix("random:").isdecimal())
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:

@@ -15,8 +15,9 @@ from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.problem import Problem
 from aceglt.resolve import again
-from aceglt.runner import build_backbone, build_problem, pick_device
+from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, winning
+from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit

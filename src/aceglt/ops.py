@@ -27,11 +27,11 @@ _SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87
 
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
-    """[A] value of every arc from edge values [S, E]; self-loops get 1."""
+    """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
     ones = edge_values.new_ones(batch.runs, 1)
     padded: Tensor = torch.cat([edge_values, ones], dim=1)
     result: Tensor = _GatherArcs.apply(padded.reshape(-1), batch)
-    return result
+    return result if batch.weight is None else result * batch.weight
 
 
 def spmm(batch: GraphBatch, values: Tensor, dense: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class View:
     """The graph that a split is evaluated on, where it is not the training graph; edges unseen in training live."""
 
     graph: Graph
+    features: Features
     seen: Tensor  # [E] where each training edge is among the view's
 
     def spread(self, values: Tensor) -> Tensor:
@@ -74,18 +75,16 @@ class Problem(ABC):
         Raises DataError with the first thing that is wrong.
         """
         from aceglt.tasks import TASKS
+        from aceglt.tasks.checks import check_one_graph
 
-        return TASKS[task].build(data, name or getattr(data, "name", None) or "data", directed, **options)
+        name = name or getattr(data, "name", None) or "data"
+        check_one_graph(data, name)
+        return TASKS[task].build(data, name, directed, **options)
 
     @classmethod
     @abstractmethod
     def build(cls, data: Any, name: str, directed: bool, *args: Any, **options: Any) -> Problem:
         """The problem of this task on checked data; see `from_data`."""
-
-    @classmethod
-    def training_graph(cls, graph: Graph, data: Any, **options: Any) -> Graph:
-        """What of a data's graph is `Problem.graph`; all, unless edges are held out."""
-        return graph
 
     @property
     @abstractmethod
@@ -109,6 +108,10 @@ class Problem(ABC):
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         """[S] the metric on a split, in [0, 1]."""
 
+    def measured(self, split: Split) -> Problem:
+        """The problem whose nodes a split's outputs are about: this one, unless there are more nodes to evaluate on."""
+        return self
+
     def view(self, split: Split) -> View | None:
         """The graph that a split is evaluated on; None if it is the training graph."""
         return None
@@ -130,6 +133,8 @@ class Problem(ABC):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
+            elif isinstance(value, Problem):
+                digest.update(value.fingerprint.encode())
         return digest.hexdigest()[:32]
 
     @property
@@ -140,6 +145,6 @@ class Problem(ABC):
         """The same problem on a device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph)
+            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph | Problem)
         }
         return replace(self, **moved)

@@ -26,6 +26,7 @@ from aceglt.resolve import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
+from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 
@@ -73,7 +74,8 @@ def search(
 
     Args:
         data: a PyG `Data` with x, edge_index, y and the three masks (for link prediction x and edge_index are
-            enough); without it, `dataset` is loaded.
+            enough), and edge_weight and edge_attr where edges have them (see docs/files.md); without it, `dataset` is
+            loaded.
         out: run directory. With it, everything is written there and an interrupted or finished search continues;
             without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
@@ -82,9 +84,10 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         observer: told about progress.
         command: how to repeat the search, for the report.
-        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal. What is
-            your own is given as an object or as "module:attribute" (docs/own-model.md): `backbone` a torch.nn.Module
-            (class, factory, instance), `method` a class or instance, `loss` and `metric` functions.
+        settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
+            directed, split. What is your own is given as an object or as "module:attribute" (docs/own-model.md):
+            `backbone` a torch.nn.Module (class, factory, instance), `method` a class or instance, `loss` and `metric`
+            functions.
 
     Returns:
         The results; `.best` is the winning ticket.
@@ -141,11 +144,6 @@ def _with_options(kind: type, config: Config) -> Any:
     return kind(**config.method_options)
 
 
-def build_problem(config: Config, data: Any, name: str | None = None) -> Problem:
-    """The problem that a configuration makes of data; `name` is for messages, the data's own unless given."""
-    return Problem.from_data(data, name, config.task, **config.task_options)
-
-
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
@@ -164,9 +162,8 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     if is_own(config.backbone):
         raise missing("backbone", config.backbone)
     options = config.backbone_options
-    attr = getattr(problem.graph, "edge_attr", None)
-    if config.backbone == "resgcn" and attr is not None:
-        options["edge_features"] = attr.shape[1]
+    if config.backbone == "resgcn" and problem.graph.edge_attr is not None:
+        options["edge_features"] = problem.graph.edge_attr.shape[1]
     return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
 
 
@@ -320,6 +317,7 @@ class _Runner:
             },
             graph={
                 "fingerprint": graph.fingerprint,
+                "structure": graph.structure,
                 "num_nodes": graph.num_nodes,
                 "num_edges": graph.num_edges,
                 "directed": graph.directed,

@@ -137,7 +137,8 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         )  # fmt: skip
     console.print(table)
     console.print(
-        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask.", highlight=False
+        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
+        highlight=False,
     )
 
 

@@ -16,7 +16,7 @@ from aceglt.config import Config
 from aceglt.errors import AcegltError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
-from aceglt.tasks import TASKS
+from aceglt.tasks import build_problem
 
 _KIND, _VERSION = "ticket", 1
 
@@ -36,7 +36,7 @@ class Ticket:
     sizes: Mapping[str, int]
     """in_features, out_features, macs, dense_macs."""
     graph: Mapping[str, Any]
-    """fingerprint, num_nodes, num_edges, directed of the graph it was found on."""
+    """fingerprint, structure, num_nodes, num_edges, directed of the graph it was found on: the training graph."""
 
     @property
     def model_sparsity(self) -> float:
@@ -86,18 +86,34 @@ class Ticket:
         """A copy of a PyG `Data` without the dead edges, in either direction; all else but held-out edges is kept.
 
         What the data says about edges (`edge_attr` …) is filtered with them; self-loops, which are never pruned, stay.
-        Raises TicketError if the data's graph is not the one that the ticket was found on.
+        An inductive ticket says nothing about edges unseen in training: they stay, and the data needs its split.
+        Raises TicketError if the data's (training) graph is not the one that the ticket was found on.
         """
-        edge_index = data.edge_index.cpu()
-        graph = Graph.from_edge_index(edge_index, int(data.num_nodes), bool(self.graph["directed"]))
-        graph = TASKS[self.config.task].training_graph(graph, data, **self.config.task_options)
-        self.check(graph)
-        kept = graph.expand(self.masks.edges[0], edge_index).to(data.edge_index.device)
-        return data.edge_subgraph(kept)
+        graph, alive = self._alive_edges(data)
+        return data.edge_subgraph(graph.expand(alive, data.edge_index.cpu()).to(data.edge_index.device))
+
+    def _alive_edges(self, data: Any) -> tuple[Graph, Tensor]:
+        """A graph on the data's nodes, and which of its edges are alive, [E] bool."""
+        if self.config.task == "node":  # needs nothing but the edges, so features, labels and split may be missing
+            graph = Graph.from_edge_index(data.edge_index.cpu(), int(data.num_nodes), bool(self.graph["directed"]))
+            self._check_structure(graph)
+            return graph, self.masks.edges[0]
+        problem = build_problem(self.config, data)
+        self._check_structure(problem.graph)
+        view = problem.view("test")
+        return (problem.graph, self.masks.edges[0]) if view is None else (view.graph, view.spread(self.masks.edges)[0])
 
     def check(self, graph: Graph) -> None:
         """Raise TicketError unless this is the graph that the ticket was found on."""
+        self._check_structure(graph)
         if graph.fingerprint != self.graph["fingerprint"]:
+            raise TicketError(
+                f"the ticket was found on a graph with the same edges but other edge_weight or edge_attr "
+                f"({self.config.dataset})"
+            )
+
+    def _check_structure(self, graph: Graph) -> None:
+        if graph.structure != self.graph["structure"]:
             raise TicketError(
                 f"the ticket was found on a graph with {self.graph['num_nodes']} nodes and {self.graph['num_edges']} "
                 f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
@@ -127,6 +143,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         sizes={name: _positive(name, sizes[name]) for name in ("in_features", "out_features", "macs", "dense_macs")},
         graph={
             "fingerprint": str(graph["fingerprint"]),
+            "structure": str(graph["structure"]),
             "num_nodes": _positive("num_nodes", graph["num_nodes"]),
             "num_edges": _positive("num_edges", graph["num_edges"]),
             "directed": bool(graph["directed"]),

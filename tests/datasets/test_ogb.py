@@ -256,6 +256,32 @@ def test_a_search_on_collab_ends_in_a_ticket(tmp_path: Path) -> None:
     assert pruned.num_edges == int(result.tickets[0].masks.edges.sum())
 
 
+def test_proteins_is_measured_as_ogb_does(tmp_path: Path) -> None:
+    ogb_samples.proteins(tmp_path)
+    data = load("ogbn-proteins", tmp_path)
+    assert isinstance(data, GraphData)
+    problem = Problem.from_data(data)
+    assert problem.metric == "roc_auc"
+    outputs = torch.randn(2, ogb_samples.NODES, ogb_samples.TASKS, generator=torch.Generator().manual_seed(0))
+    for run, ours in enumerate(problem.measure(outputs, "test").tolist()):
+        tested = {"y_true": data.y[data.test_mask].numpy(), "y_pred": outputs[run, data.test_mask].numpy()}
+        assert ours == pytest.approx(NodeEvaluator("ogbn-proteins").eval(tested)["rocauc"], abs=1e-12)
+
+
+@pytest.mark.parametrize("aids", [{}, {"precision": "bfloat16", "checkpoint_blocks": True, "partitions": 2}])
+def test_a_search_on_proteins_prunes_the_maps_of_edge_features_too(tmp_path: Path, aids: dict[str, Any]) -> None:
+    ogb_samples.proteins(tmp_path)
+    result = aceglt.search(
+        dataset="ogbn-proteins", data_root=tmp_path, backbone="resgcn", hidden=8, method="ugs", axis="joint", levels=1,
+        seeds=1, epochs=2, tickets="all", **aids,
+    )  # fmt: skip
+    (ticket,) = result.tickets
+    assert ticket.masks.total.weights == 3 * 8 + 28 * (8 * 8 + 8 * 8) + 8 * ogb_samples.TASKS
+    assert ticket.masks.total.edges == ogb_samples.EDGES
+    assert result.results["metric"] == "roc_auc"
+    assert 0 < result.results["levels"][0]["test"][0] < 1
+
+
 def test_a_search_with_28_layers_ends_in_a_ticket(tmp_path: Path) -> None:
     ogb_samples.arxiv(tmp_path)
     settings = {

@@ -221,6 +221,7 @@ def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[
         ({"task": "link", "objective": "infoclust", "loss": "mine:loss"}, "'infoclust' has a loss of its own"),
         ({"objective": "infoclust", "signal": "labels"}, "objective 'infoclust' is for task link, not node"),
         ({"edge_split": "connected"}, "edge_split 'connected' is for task link, not node"),
+        ({"task": "link", "split": "random:1"}, "split 'random:1' is of nodes"),
         ({"task": "link", "objective": "mse"}, "unknown objective 'mse'"),
         ({"task": "link", "embedding": 0}, "embedding must be 1 or more"),
     ],

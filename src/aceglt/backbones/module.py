@@ -60,7 +60,7 @@ class ModuleBackbone(Backbone):
         self._module = self._build(0).to(x.device)
         found = probe(self._module, self.name, graph, x, out_features)
         self.aggregation_widths, self._takes_weight = found.widths, found.takes_weight
-        self._messages = Messages(self._module, found.weighted, graph.num_nodes)
+        self._messages = Messages(self._module, found.weighted)
         self._lay_out(found.used, prunable)
 
     def _lay_out(self, used: frozenset[str], prunable: Prunable | None) -> None:
@@ -85,7 +85,7 @@ class ModuleBackbone(Backbone):
         values = ops.arc_values(graph, edge_values).to(dtype)
         plain = not values.requires_grad and bool((values == 1).all())
         return [
-            (Arcs(edge_index, None if plain else values[part]), x.of_run(run).to(dtype))
+            (Arcs(edge_index, None if plain else values[part], graph.num_nodes), x.of_run(run).to(dtype))
             for run, (edge_index, part) in enumerate(graph.by_run)
         ]
 

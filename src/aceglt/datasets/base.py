@@ -17,11 +17,12 @@ class GraphData:
     name: str
     x: torch.Tensor  # [N, F] float32
     edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
-    y: torch.Tensor  # [N] int64 class of each node, or [N, T] float32 answers (0 or 1) to T questions
+    y: torch.Tensor  # [N] int64 class of each node, or [N, T] of 0, 1 and NaN (unknown) for several labels
     train_mask: torch.Tensor  # [N] bool
     val_mask: torch.Tensor  # [N] bool
     test_mask: torch.Tensor  # [N] bool
-    edge_attr: torch.Tensor | None = None  # [A, D] float32 features of each arc
+    edge_weight: torch.Tensor | None = None  # [A]
+    edge_attr: torch.Tensor | None = None  # [A, D] float32 features of the arcs
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from aceglt.errors import DataError
 from aceglt.graph import Graph
 from aceglt.metrics import hits_at, roc_auc
 from aceglt.problem import Contrast, Problem, Soft, Split
+from aceglt.tasks.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.tasks.infoclust import InfoClust
-from aceglt.tasks.node import attribute, check_edges, checked_features
 from aceglt.tasks.pairs import EdgeSplit, NonEdges, fixed_negatives, split_edges
 
 HELD_OUT = ("val_edges", "val_negatives", "test_edges", "test_negatives")
@@ -51,10 +51,8 @@ class LinkProblem(Problem):
         connected: bool = False,
         ranking: str = "roc_auc",
     ) -> LinkProblem:
-        x, edge_index = (attribute(data, name, part) for part in ("x", "edge_index"))
-        x = checked_features(x, name)
-        check_edges(edge_index, x.shape[0], name)
-        graph = Graph.from_edge_index(edge_index, x.shape[0], directed)
+        x = checked_features(attribute(data, name, "x"), name)
+        graph = checked_graph(data, name, len(x), directed)
         if _holds_out(data):
             if connected:
                 raise DataError(f"{name}: comes with held-out edges, so edge_split 'connected' cannot choose others")
@@ -66,10 +64,6 @@ class LinkProblem(Problem):
         held_out = [split.val.shape[1], split.test.shape[1]]
         no_val, no_test = fixed_negatives(graph, sum(held_out)).split(held_out, dim=1)
         return cls(name, split.train, x, split.val, no_val, split.test, no_test, objective, embedding, ranking)
-
-    @classmethod
-    def training_graph(cls, graph: Graph, data: Any, **options: Any) -> Graph:
-        return graph if _holds_out(data) else split_edges(graph, options.get("connected", False)).train
 
     @property
     def metric(self) -> str:

@@ -29,20 +29,19 @@ class EdgeSplit:
 
 
 def split_edges(graph: Graph, connected: bool = False) -> EdgeSplit:
-    """85 % of the edges for training, 5 % for validation, 10 % for test: a function of the graph alone.
+    """85 % of the edges for training, 5 % for validation, 10 % for test: a function of the edges alone.
 
     With `connected`, no held-out edge is one that keeps two parts of the training graph together, as in the split of
     Kipf and Welling's graph auto-encoders; where too few edges can go, fewer are held out.
     """
-    order = rng.permutation(rng.keys([0], "link split", graph.fingerprint), graph.num_edges)[0]
+    order = rng.permutation(rng.keys([0], "link split", graph.structure), graph.num_edges)[0]
     if connected:
         order = order[~_spanning(graph, order)[order]]
     test = share(TEST_SHARE, graph.num_edges)
     held_out = order[: test + share(VAL_SHARE, graph.num_edges)]
     kept = torch.ones(graph.num_edges, dtype=torch.bool)
     kept[held_out] = False
-    train = Graph(graph.num_nodes, graph.edges[:, kept], graph.directed)
-    return EdgeSplit(train, graph.edges[:, held_out[test:]], graph.edges[:, held_out[:test]])
+    return EdgeSplit(graph.subgraph(kept), graph.edges[:, held_out[test:]], graph.edges[:, held_out[:test]])
 
 
 def _spanning(graph: Graph, order: Tensor) -> Tensor:
@@ -101,8 +100,8 @@ class NonEdges:
 
 
 def fixed_negatives(graph: Graph, n: int) -> Tensor:
-    """[2, n] different non-edges of a graph, a function of the graph alone."""
-    key = rng.keys([0], "link negatives", graph.fingerprint)
+    """[2, n] different non-edges of a graph, a function of its edges alone."""
+    key = rng.keys([0], "link negatives", graph.structure)
     pairs = NonEdges(graph)
     drawn = np.empty(0, dtype=np.int64)
     attempt = 0
