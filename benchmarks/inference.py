@@ -41,7 +41,7 @@ def random_ticket(
     }
     readings = dict.fromkeys(("val", "test", "dense_val", "dense_test"))
     config = Config(backbone=backbone, hidden=hidden, method="random", seeds=(seed,))
-    return Ticket(config, seed, 1, masks, initial, trained, readings, {**sizes, **macs}, graph)
+    return Ticket(config, seed, 1, masks, initial, trained, readings, {**sizes, **macs}, graph, graph.fingerprint)
 
 
 def _random_mask(count: int, sparsity: float, seed: int) -> torch.Tensor:

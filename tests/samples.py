@@ -90,3 +90,20 @@ def graphs_with_alive(draw: st.DrawFn) -> tuple[Graph, Tensor]:
     runs = draw(st.integers(1, 3))
     bits = draw(st.lists(st.booleans(), min_size=runs * graph.num_edges, max_size=runs * graph.num_edges))
     return graph, torch.tensor(bits, dtype=torch.bool).reshape(runs, graph.num_edges)
+
+
+def sparse_split_data(seed: int = 0) -> Any:
+    """The same with nodes outside the split, so that the inductive task has a training graph."""
+    data = tiny_data(seed, nodes=36)
+    part = torch.arange(36) // 6
+    data.train_mask, data.val_mask, data.test_mask = part == 0, part == 1, part == 2
+    return data
+
+
+def labels_data(seed: int = 0) -> Any:
+    """The same with several labels per node, some of them unknown."""
+    data = tiny_data(seed)
+    labels = torch.stack([data.y == 0, data.y != 1], dim=1).to(data.x.dtype)
+    labels[torch.rand(labels.shape, generator=generator(seed + 1)) < 0.2] = torch.nan
+    data.y = labels
+    return data

@@ -126,11 +126,11 @@ def test_a_truncated_file_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--dataset", "citeser"], "unknown dataset 'citeser': known are citeseer, cora, pubmed, or the path of an .npz file; did you mean citeseer?"),  # noqa: E501
+        (["--dataset", "citeser"], "unknown dataset 'citeser': known are citeseer, cora, pubmed, ogbn-arxiv, ogbn-proteins, ogbl-collab, or the path of an .npz file; did you mean citeseer?"),  # noqa: E501
         (["--dataset", "nowhere/graph.npz"], "nowhere/graph.npz: no such file"),
         (["--dataset", "."], "is a folder"),
         (["--backbone", "gnn"], "unknown backbone 'gnn'; known are gcn"),
-        (["--method", "magic"], "unknown method 'magic'; known are random, ugs, ace"),
+        (["--method", "magic"], "unknown method 'magic'; known are random, ugs, gebt, ace"),
         (["--axis", "z"], "unknown axis 'z'"),
         (["--task", "graph"], "unknown task 'graph'"),
         (["--preset", "fast"], "unknown preset 'fast'"),

@@ -175,6 +175,11 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("levels", -1, "levels must be 0 or more, found -1"),
         ("epochs", 0, "epochs must be 1 or more, found 0"),
         ("hidden", 0, "hidden must be 1 or more, found 0"),
+        ("layers", 0, "layers must be 1 or more, found 0"),
+        ("layers", 3, "layers is for the backbone resgcn; gcn does not have it"),
+        ("checkpoint_blocks", True, "checkpoint_blocks is for the backbone resgcn; gcn does not have it"),
+        ("precision", "float16", "unknown precision 'float16'; known are float32, bfloat16"),
+        ("partitions", 0, "partitions must be 1 or more, found 0"),
         ("lr", 0.0, "lr must be above 0, found 0.0"),
         ("lr", float("nan"), "lr must be above 0, found nan"),
         ("lr", float("inf"), "lr must be above 0, found inf"),
@@ -224,3 +229,12 @@ def test_difference_names_what_changed() -> None:
     old, new = resolve(lr=0.1).to_dict(), resolve(lr=0.2, seeds=1).to_dict()
     assert difference(old, new) == ["lr: 0.1 → 0.2", "seeds: [0, 1, 2] → [0]"]
     assert difference(old, old) == []
+
+
+def test_resgcn_has_28_layers_of_128_units_unless_told() -> None:
+    config = resolve(backbone="resgcn")
+    assert (config.hidden, config.backbone_options["layers"]) == (128, 28)
+    config = resolve(backbone="resgcn", hidden=64, layers=7)
+    assert (config.hidden, config.backbone_options["layers"]) == (64, 7)
+    assert resolve(backbone="gat").hidden == 512
+    assert resolve(backbone="gat").backbone_options == {}

@@ -126,8 +126,8 @@ def test_own_weights_help_when_they_beat_fresh_ones_on_every_seed() -> None:
     low, high = ([base + 0.01 * i for i in range(5)] for base in (0.5, 0.7))
     low[0] -= 0.02
     own, fresh = Readings(high, high), Readings(low, low)
-    helped = Evaluation(own, own, Comparison(fresh, fresh)).p_weights
-    harmed = Evaluation(fresh, fresh, Comparison(own, own)).p_weights
+    helped = Evaluation(own, own, "accuracy", Comparison(fresh, fresh, "accuracy")).p_weights
+    harmed = Evaluation(fresh, fresh, "accuracy", Comparison(own, own, "accuracy")).p_weights
     assert helped is not None
     assert harmed is not None
     assert helped < 0.001 < 0.999 < harmed
@@ -135,8 +135,8 @@ def test_own_weights_help_when_they_beat_fresh_ones_on_every_seed() -> None:
 
 def test_the_verdict_follows_the_readings() -> None:
     dense = Readings([0.5] * 5, [0.5, 0.6, 0.5, 0.6, 0.5])
-    worse = Comparison(Readings([0.5] * 5, [0.1, 0.1, 0.2, 0.1, 0.1]), dense)
+    worse = Comparison(Readings([0.5] * 5, [0.1, 0.1, 0.2, 0.1, 0.1]), dense, "accuracy")
     assert worse.winning == {"paper": False, "strict": True, "significant": False}
     assert worse.p_worse is not None
     assert worse.p_worse < 0.01
-    assert Comparison(dense, dense).winning == {"paper": True, "strict": True, "significant": True}
+    assert Comparison(dense, dense, "accuracy").winning == {"paper": True, "strict": True, "significant": True}

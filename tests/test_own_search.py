@@ -19,7 +19,7 @@ from samples import tiny_data
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module
 from torch_geometric.data import Data
-from torch_geometric.nn import SAGEConv, models
+from torch_geometric.nn import GCNConv, SAGEConv, models
 from typer.testing import CliRunner
 
 import aceglt
@@ -41,6 +41,17 @@ class Net(Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         hidden = F.dropout(self.norm(self.first(x, edge_index)).relu(), 0.5, self.training)
         return self.second(hidden, edge_index)
+
+
+class Looped(Module):
+    """Its layers take weights of edges and add self-loops."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(in_features, 6), GCNConv(6, out_features)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        return self.second(self.first(x, edge_index, edge_weight).relu(), edge_index, edge_weight)
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,11 @@ def recall(outputs: Tensor, problem: Any, split: str) -> Tensor:
     nodes = getattr(problem, split)
     nodes = nodes[problem.y[nodes] == 1]
     return (outputs[:, nodes].argmax(dim=-1) == 1).double().mean(dim=1)
+
+
+def share_right(outputs: Tensor, problem: Any, split: str) -> Tensor:
+    nodes = getattr(problem, split)
+    return (outputs[:, nodes].argmax(dim=-1) == problem.y[nodes]).double().mean(dim=1)
 
 
 def data() -> Data:
@@ -205,3 +221,27 @@ def test_a_ticket_is_evaluated_on_the_command_line_if_its_code_is_named(
     evaluate = ["evaluate", str(ticket), "--seeds", "1", "--device", "cpu"]
     assert cli.invoke(app, evaluate).exit_code == 2
     assert cli.invoke(app, [*evaluate, *PARTS]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "bfloat16"},
+        {"partitions": 2},
+        {"task": "inductive"},
+        {"task": "link", "embedding": 3, "objective": "infoclust"},
+    ],
+)
+def test_an_own_model_goes_with_every_task_and_aid(settings: dict[str, Any]) -> None:
+    for net in (Net, Looped):
+        result = aceglt.search(data(), backbone=net, method="ugs", levels=1, **QUICK, **settings)
+        ticket = result.tickets[0]
+        assert ticket.trained.prunable.dtype == ticket.trained.other.dtype == torch.float32
+        assert not torch.equal(ticket.trained.prunable, ticket.initial.prunable)
+        assert len(aceglt.evaluate(ticket, data(), backbone=net, seeds=1, device="cpu").ticket.val) == 1
+
+
+def test_an_own_metric_of_the_inductive_task_sees_the_nodes_of_its_split() -> None:
+    result = aceglt.search(data(), task="inductive", metric=share_right, levels=0, **QUICK)
+    accuracy = aceglt.search(data(), task="inductive", levels=0, **QUICK)
+    assert result.results["dense"]["test"] == accuracy.results["dense"]["test"]

@@ -108,3 +108,8 @@ def test_streams_of_folded_keys_are_independent() -> None:
     key = rng.keys([0], "independent")
     a, b = rng.uniform(rng.fold(key, 0), 10_000)[0], rng.uniform(rng.fold(key, 1), 10_000)[0]
     assert stats.pearsonr(a.numpy(), b.numpy()).pvalue > 0.01
+
+
+def test_single_elements_are_drawn_as_among_all() -> None:
+    key, index = rng.keys([1, 2], "some"), torch.tensor([0, 5, 999, 3])
+    assert torch.equal(rng.uniform_at(key, index), rng.uniform(key, 1000)[:, index])

@@ -47,6 +47,7 @@ def _made(edges: list[bool], weights: list[bool], data: Any, directed: bool = Fa
         metrics={"val": 0.5, "test": None, "dense_val": 0.25, "dense_test": None},
         sizes={"in_features": 2, "out_features": 2, "macs": 5, "dense_macs": 9},
         graph=of,
+        fingerprint=of.fingerprint,
     )
 
 

@@ -49,6 +49,7 @@ def random_ticket(
             "dense_macs": inference_macs(network, of, masks.total),
         },
         graph=of,
+        fingerprint=of.fingerprint,
     )
 
 

@@ -84,16 +84,33 @@ _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
 @_guarded
 def search(
     dataset: Annotated[
-        str, typer.Option(help="citeseer (embedded), cora, pubmed, or the path of a .npz file.")
+        str,
+        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, or the path of a .npz file."),
     ] = "citeseer",
     backbone: Annotated[
-        str, typer.Option(help="The graph neural network: gcn, gin, gat, or your own as module:Class.")
+        str, typer.Option(help="The graph neural network: gcn, gin, gat, resgcn, or your own as module:Class.")
     ] = "gcn",
     method: Annotated[
-        str, typer.Option(help="How masks are chosen: random, ugs, ace, or your own as module:Class.")
+        str, typer.Option(help="How masks are chosen: random, ugs, gebt, ace, or your own as module:Class.")
     ] = "ace",
     axis: Annotated[str, typer.Option(help="What gets sparser from level to level: model, graph or joint.")] = "model",
-    task: Annotated[str, typer.Option(help="The task: node (transductive node classification).")] = "node",
+    task: Annotated[
+        str,
+        typer.Option(help="The task: node (transductive) or inductive node classification, or link (link prediction)."),
+    ] = "node",
+    split: Annotated[
+        str, typer.Option(help="Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).")
+    ] = "given",
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Prune the two directions of an edge apart from each other.")
+    ] = False,
+    objective: Annotated[
+        str | None, _option("What link prediction trains: bce [default] or infoclust (the paper's setting).")
+    ] = None,
+    edge_split: Annotated[
+        str | None,
+        _option("Edges that link prediction holds out: random [default] or connected (the training graph stays so)."),
+    ] = None,
     preset: Annotated[
         str,
         typer.Option(
@@ -118,9 +135,29 @@ def search(
     tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
     out: Run = None,
     epochs: Annotated[int | None, _option("Epochs of a full training [default: 200].", panel=_TRAIN)] = None,
-    hidden: Annotated[int | None, _option("Hidden units [default: 512].", panel=_TRAIN)] = None,
-    lr: Annotated[float | None, _option("Learning rate [default: 0.01; gat 0.005].", panel=_TRAIN)] = None,
-    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4].", panel=_TRAIN)] = None,
+    hidden: Annotated[int | None, _option("Hidden units [default: 512; resgcn: 128].", panel=_TRAIN)] = None,
+    layers: Annotated[int | None, _option("Layers of resgcn [default: 28].", panel=_TRAIN)] = None,
+    precision: Annotated[
+        str | None, _option("Numbers to compute in: float32 or bfloat16 [default: float32].", panel=_TRAIN)
+    ] = None,
+    checkpoint_blocks: Annotated[
+        bool | None,
+        _option(
+            "Whether resgcn computes its layers again in the gradient instead of keeping them.",
+            "--checkpoint-blocks/--no-checkpoint-blocks",
+            panel=_TRAIN,
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
+    ] = None,
+    embedding: Annotated[
+        int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
+    ] = None,
+    lr: Annotated[
+        float | None, _option("Learning rate [default: 0.01; gat 0.005; infoclust 0.001].", panel=_TRAIN)
+    ] = None,
+    weight_decay: Annotated[float | None, _option("Weight decay [default: 5e-4; task link 0].", panel=_TRAIN)] = None,
     loss: Annotated[str | None, _option("Your own training loss as module:function.", panel=_TRAIN)] = None,
     metric: Annotated[str | None, _option("Your own metric as module:function.", panel=_TRAIN)] = None,
     prunable: Annotated[
@@ -185,6 +222,11 @@ def search(
         "method": method,
         "axis": axis,
         "task": task,
+        "split": split,
+        "directed": directed or None,
+        "objective": objective,
+        "edge_split": edge_split,
+        "embedding": embedding,
         "signal": signal,
         "levels": levels,
         "target_model": target_model,
@@ -192,6 +234,10 @@ def search(
         "patience": patience,
         "epochs": epochs,
         "hidden": hidden,
+        "layers": layers,
+        "precision": precision,
+        "checkpoint_blocks": checkpoint_blocks,
+        "partitions": partitions,
         "lr": lr,
         "weight_decay": weight_decay,
         "loss": loss,

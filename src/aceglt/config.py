@@ -14,9 +14,12 @@ from aceglt.own import is_own
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
-TASKS = ("node",)
-BACKBONES = ("gcn", "gin", "gat")
-METHODS = ("random", "ugs", "ace")
+TASKS = ("node", "inductive", "link")
+OBJECTIVES = ("bce", "infoclust")
+EDGE_SPLITS = ("random", "connected")
+BACKBONES = ("gcn", "gin", "gat", "resgcn")
+PRECISIONS = ("float32", "bfloat16")
+METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
 
@@ -37,13 +40,31 @@ class Config:
     """Hyper-parameters of the method that differ from its defaults."""
     axis: str = "model"
     task: str = "node"
+    directed: bool = False
+    """Whether the two directions of an edge are two edges."""
+    split: str = "given"
+    """The masks that come with the data, or "random:SEED": 20 nodes per class, 500 and 1000."""
     signal: str = "teacher"
     """What trains the scores: `labels`, or `teacher` for the dense model's soft predictions beside them."""
+    objective: str = "bce"
+    """What link prediction trains: `bce`, cross-entropy against sampled non-edges, or `infoclust`."""
+    embedding: int = 64
+    """Width of the embeddings of link prediction."""
+    edge_split: str = "random"
+    """Which edges link prediction holds out: `random` ones, or such that the training graph stays `connected`."""
     preset: str = "default"
     seeds: tuple[int, ...] = (0, 1, 2)
     levels: int = 10
     epochs: int = 200
     hidden: int = 512
+    layers: int | None = None
+    """How many GENConv layers resgcn has, 28 unless given; the other backbones have two."""
+    precision: str = "float32"
+    """What the backbone computes in: `float32` or `bfloat16`; weights and Adam's state stay in float32."""
+    checkpoint_blocks: bool = False
+    """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
+    partitions: int = 1
+    """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4
@@ -75,12 +96,16 @@ class Config:
 
     def __post_init__(self) -> None:
         _one_of("axis", self.axis, AXES)
+        _check("split", self.split, _is_split(self.split), "given or random:SEED")
         _one_of("task", self.task, TASKS)
         _one_of("signal", self.signal, SIGNALS)
+        _one_of("objective", self.objective, OBJECTIVES)
+        _one_of("edge_split", self.edge_split, EDGE_SPLITS)
         _one_of("preset", self.preset, PRESETS)
         _one_of("score_epoch", self.score_epoch, ("best", "last"))
         _one_of_or_own("backbone", self.backbone, BACKBONES)
         _one_of_or_own("method", self.method, METHODS)
+        _one_of("precision", self.precision, PRECISIONS)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -90,7 +115,13 @@ class Config:
         _check("levels", self.levels, self.levels >= 0, "0 or more")
         _check("epochs", self.epochs, self.epochs >= 1, "1 or more")
         _check("hidden", self.hidden, self.hidden >= 1, "1 or more")
+        _check("layers", self.layers, self.layers is None or self.layers >= 1, "1 or more")
+        _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
+        for name in ("layers", "checkpoint_blocks"):
+            if getattr(self, name) and self.backbone != "resgcn":
+                raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
         _check("lr", self.lr, 0 < self.lr < float("inf"), "above 0")
+        _check("embedding", self.embedding, self.embedding >= 1, "1 or more")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < float("inf"), "0 or more")
         for name in ("prune_model", "prune_graph"):
@@ -98,6 +129,18 @@ class Config:
         for name in ("fixed_model", "fixed_graph"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "0 or more and below 1")
         self._check_stops()
+        self._check_task()
+
+    def _check_task(self) -> None:
+        if self.task == "link" and self.split != "given":
+            raise ConfigError(f"split '{self.split}' is of nodes; task link splits edges, see edge_split")
+        for name in ("objective", "edge_split"):
+            if self.task != "link" and getattr(self, name) != getattr(Config, name):
+                raise ConfigError(f"{name} '{getattr(self, name)}' is for task link, not {self.task}")
+        if self.objective == "infoclust" and self.signal == "teacher":
+            raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
+        if self.objective == "infoclust" and self.loss is not None:
+            raise ConfigError("objective 'infoclust' has a loss of its own; use objective 'bce' with yours")
 
     def _check_stops(self) -> None:
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
@@ -109,6 +152,24 @@ class Config:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
         if self.patience is not None:
             _check("patience", self.patience, self.patience >= 1, "1 or more")
+
+    @property
+    def backbone_options(self) -> dict[str, Any]:
+        """What the backbone is built with besides its sizes."""
+        if self.backbone != "resgcn":
+            return {}
+        return {"layers": self.layers or 28, "checkpoint_blocks": self.checkpoint_blocks}
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """What the task's problem is built with besides the data."""
+        if self.task != "link":
+            return {"split": self.split}
+        return {
+            "objective": self.objective,
+            "embedding": self.embedding,
+            "connected": self.edge_split == "connected",
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -145,8 +206,10 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
         made["seeds"] = tuple(range(made["seeds"]))
     made |= _tuples(made)
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
-    method = made.get("method", Config.method)
-    settings = _preset(preset, dataset, backbone, method)
+    method, task = made.get("method", Config.method), made.get("task", Config.task)
+    settings = _preset(preset, dataset, backbone, method, task)
+    task_defaults = _task_defaults(task, made.get("objective", settings.get("objective")))
+    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **task_defaults, **settings}
     options = {**settings.pop("method_options", {}), **made.pop("method_options", {})}
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
@@ -167,11 +230,16 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
     return max(needed)
 
 
-# Table S2 of the paper (node classification): learning rate, decay, λ1 (edges), λ2 (weights).
+_BACKBONE_DEFAULTS = {"resgcn": {"hidden": 128}}
+
+# Table S2 of the paper: learning rate, decay, λ1 (edges), λ2 (weights).
 _PAPER = {
-    "cora": (6e-2, 6e-5, 2e-3, 2e-3),
-    "citeseer": (1e-2, 5e-4, 1e-6, 1e-4),
-    "pubmed": (1e-2, 5e-4, 1e-2, 1e-2),
+    ("node", "cora"): (6e-2, 6e-5, 2e-3, 2e-3),
+    ("node", "citeseer"): (1e-2, 5e-4, 1e-6, 1e-4),
+    ("node", "pubmed"): (1e-2, 5e-4, 1e-2, 1e-2),
+    ("link", "cora"): (3e-4, 0.0, 1e-4, 1e-4),
+    ("link", "citeseer"): (3e-4, 0.0, 2e-3, 2e-3),
+    ("link", "pubmed"): (3e-4, 0.0, 1e-5, 1e-3),
 }
 
 # The settings that the UGS authors published: learning rate and decay per dataset, λ1 and λ2 per backbone too.
@@ -189,21 +257,35 @@ _UGS_LAMBDAS = {
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
+# Link prediction as the UGS authors have it, whom the paper follows.
+_UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
 _GAT_RATE = 0.005  # 0.01 costs a GAT two points of validation accuracy on CiteSeer
 
 
-def _preset(preset: str, dataset: str, backbone: str, method: str) -> dict[str, Any]:
+def _task_defaults(task: str, objective: str | None) -> dict[str, Any]:
+    """Where a task's defaults are others, chosen on validation: weight decay keeps embeddings from growing."""
+    if task != "link":
+        return {}
+    if objective == "infoclust":
+        return {"weight_decay": 0.0, "lr": 1e-3, "embedding": 16, "signal": "labels"}
+    return {"weight_decay": 0.0}
+
+
+def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) -> dict[str, Any]:
     """What a preset changes; on a dataset that its source does not name, the training settings stay the defaults."""
     dataset = dataset.lower()
     if preset == "paper":
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
-        training = dict(zip(_NAMES, _PAPER.get(dataset, ()), strict=False))
-        return {"signal": "labels", "levels": 20, "method_options": options, **training}
+        training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
+        link = _UGS_LINK if task == "link" else {}
+        return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
+    if preset == "ugs" and task == "link":
+        return {"signal": "labels", "levels": 20, **_UGS_LINK}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
-    training = {"lr": _GAT_RATE} if backbone == "gat" else {}
+    training = {"lr": _GAT_RATE} if backbone == "gat" and task != "link" else {}
     if preset == "quick":
         options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}
         return {"levels": 5, "epochs": 100, "method_options": options, **training}
@@ -241,6 +323,10 @@ def _one_of_or_own(name: str, value: Any, known: Sequence[str]) -> None:
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise ConfigError(f"{name} must be {expected}, found {value}")
+
+
+def _is_split(split: str) -> bool:
+    return split == "given" or (split.startswith("random:") and split.removeprefix("random:").isdecimal())
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:

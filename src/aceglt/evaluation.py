@@ -17,6 +17,7 @@ from aceglt.own import again
 from aceglt.problem import Problem
 from aceglt.runner import build_backbone, pick_device
 from aceglt.stats import Readings, p_worse, paired_t_test, winning
+from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 from aceglt.train import Training, fit
@@ -28,6 +29,7 @@ class Comparison:
 
     ticket: Readings
     dense: Readings
+    metric: str
 
     @property
     def winning(self) -> dict[str, bool | None]:
@@ -88,7 +90,7 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    problem = Problem.from_data(source, task=config.task, directed=ticket.graph.directed).to(pick_device(device))
+    problem = build_problem(config, source).to(pick_device(device))
     ticket.check(problem.graph)
     problem = customise(problem, own.loss, own.metric)
     trainings = _Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer)
@@ -98,9 +100,11 @@ def evaluate(
     return Evaluation(
         dense=trainings.dense(start, 0, "dense"),
         ticket=trainings.masked(start, 1, "ticket"),
+        metric=problem.metric,
         fresh=Comparison(
             dense=trainings.dense(fresh, 2, "dense, fresh weights"),
             ticket=trainings.masked(fresh, 3, "ticket, fresh weights"),
+            metric=problem.metric,
         ),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,22 +17,48 @@ class Graph:
     """A graph as a list of edges: one entry per undirected edge (or per arc of a directed graph).
 
     Duplicates are merged and self-loops dropped: layers that want self-loops add their own, which are never pruned.
+    The weights of duplicates are added, their features averaged.
     """
 
     num_nodes: int
     edges: Tensor  # [2, E] int64, sorted; source and target, with source < target unless directed
     directed: bool = False
+    edge_weight: Tensor | None = None  # [E] multiplies the edge's score; None is 1
+    edge_attr: Tensor | None = None  # [E, D] for backbones that read features of edges
 
     @classmethod
-    def from_edge_index(cls, edge_index: Tensor, num_nodes: int, directed: bool = False) -> Graph:
-        """Build from PyG's `edge_index`, which may list an undirected edge once or in both directions."""
+    def from_edge_index(
+        cls,
+        edge_index: Tensor,
+        num_nodes: int,
+        directed: bool = False,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Graph:
+        """Build from PyG's `edge_index`, which may list an undirected edge once or in both directions.
+
+        Raises ValueError if the two directions of an undirected edge have other weights or features.
+        """
         source, target = edge_index.long()
-        loop = source == target
-        source, target = source[~loop], target[~loop]
+        proper = source != target
+        arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
+        weight = _given(edge_weight, lambda v: _sum(v[proper], arc, len(arcs)))
+        attr = _given(edge_attr, lambda v: _mean(v[proper], arc, len(arcs)))
+        source, target = arcs // num_nodes, arcs % num_nodes
         if not directed:
             source, target = torch.minimum(source, target), torch.maximum(source, target)
-        code = torch.unique(source * num_nodes + target)
-        return cls(num_nodes, torch.stack([code // num_nodes, code % num_nodes]), directed)
+            code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
+            source, target = code // num_nodes, code % num_nodes
+            weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
+            attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
+        dtype = torch.get_default_dtype()
+        return cls(
+            num_nodes,
+            torch.stack([source, target]),
+            directed,
+            _given(weight, lambda v: v.to(dtype)),
+            _given(attr, lambda v: v.to(dtype)),
+        )
 
     def expand(self, alive: Tensor, edge_index: Tensor, unseen: bool = True) -> Tensor:
         """Which columns of an `edge_index` are alive, for alive edges [E] bool of this graph.
@@ -56,13 +83,41 @@ class Graph:
         return 1 if self.directed else 2
 
     def to(self, device: torch.device | str) -> Graph:
-        return Graph(self.num_nodes, self.edges.to(device), self.directed)
+        weight = _given(self.edge_weight, lambda v: v.to(device))
+        attr = _given(self.edge_attr, lambda v: v.to(device))
+        return replace(self, edges=self.edges.to(device), edge_weight=weight, edge_attr=attr)
+
+    def subgraph(self, kept: Tensor) -> Graph:
+        """All nodes and some of the edges ([E] bool, or numbers in ascending order)."""
+        weight = _given(self.edge_weight, lambda v: v[kept])
+        attr = _given(self.edge_attr, lambda v: v[kept])
+        return replace(self, edges=self.edges[:, kept], edge_weight=weight, edge_attr=attr)
+
+    def induced(self, nodes: Tensor) -> tuple[Graph, Tensor]:
+        """The subgraph of these nodes ([N] bool), numbered anew in their order, and which edges it has ([E'] int64)."""
+        inside = nodes[self.edges].all(dim=0).nonzero().squeeze(1)
+        number = nodes.cumsum(0) - 1
+        kept = self.subgraph(inside)
+        return replace(kept, num_nodes=int(nodes.sum()), edges=number[kept.edges]), inside
+
+    @cached_property
+    def structure(self) -> str:
+        """Equal for graphs with equal nodes and edges."""
+        digest = hashlib.sha256(f"{self.num_nodes} {self.num_edges} {self.directed} ".encode())
+        digest.update(self.edges.cpu().numpy().tobytes())
+        return digest.hexdigest()[:32]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for equal graphs; stored in tickets."""
-        digest = hashlib.sha256(f"{self.num_nodes} {self.num_edges} {self.directed} ".encode())
-        digest.update(self.edges.cpu().numpy().tobytes())
+        """Equal for equal graphs, weights and features of edges included."""
+        values = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr}
+        if not any(value is not None for value in values.values()):
+            return self.structure
+        digest = hashlib.sha256(self.structure.encode())
+        for name, value in values.items():
+            if value is not None:
+                digest.update(f"{name} {list(value.shape)} ".encode())
+                digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:32]
 
     def batch(self, alive: Tensor, self_loops: bool) -> GraphBatch:
@@ -79,7 +134,9 @@ class Graph:
             nodes = torch.arange(runs * self.num_nodes, device=alive.device)
             loop_slot = (nodes // self.num_nodes) * (self.num_edges + 1) + self.num_edges
             rows, cols, slots = [*rows, nodes], [*cols, nodes], [*slots, loop_slot]
-        return GraphBatch.build(runs, self.num_nodes, self.num_edges, rows, cols, slots)
+        return GraphBatch.build(
+            runs, self.num_nodes, self.num_edges, rows, cols, slots, self.edge_weight, self.edge_attr
+        )
 
 
 @dataclass(frozen=True)
@@ -101,6 +158,8 @@ class GraphBatch:
     transposed_rowptr: Tensor  # [S·N + 1] int32
     transposed_col: Tensor  # [A] int32
     transpose: Tensor  # [A] int64: arc order of the transposed matrix
+    edge_weight: Tensor | None = None  # [E] weights of the edges, shared by the runs
+    edge_attr: Tensor | None = None  # [E, D] features of the edges, likewise
 
     @classmethod
     def build(
@@ -111,6 +170,8 @@ class GraphBatch:
         rows: list[Tensor],
         cols: list[Tensor],
         slots: list[Tensor],
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> GraphBatch:
         row, col, slot = torch.cat(rows), torch.cat(cols), torch.cat(slots)
         size = runs * num_nodes
@@ -129,7 +190,26 @@ class GraphBatch:
             transposed_rowptr=pointers(col[transpose], size),
             transposed_col=row[transpose].int(),
             transpose=transpose,
+            edge_weight=edge_weight,
+            edge_attr=edge_attr,
         )
+
+    def induced(self, nodes: Tensor) -> GraphBatch:
+        """The same runs on some of the nodes, which are renumbered in the order given; edges keep their slots."""
+        place = torch.full((self.num_nodes,), -1, device=nodes.device)
+        place[nodes] = torch.arange(len(nodes), device=nodes.device)
+        row, col = place[self.row % self.num_nodes], place[self.col % self.num_nodes]
+        inside = (row >= 0) & (col >= 0)
+        offset = (self.row // self.num_nodes * len(nodes))[inside]
+        rows, cols, slots = row[inside] + offset, col[inside] + offset, self.slot[inside]
+        return GraphBatch.build(
+            self.runs, len(nodes), self.num_edges, [rows], [cols], [slots], self.edge_weight, self.edge_attr
+        )
+
+    @cached_property
+    def weight(self) -> Tensor | None:
+        """[A] weight of each arc's edge, 1 for self-loops; None if all are 1."""
+        return _given(self.edge_weight, lambda v: _with_loops(v)[self.slot % (self.num_edges + 1)])
 
     @property
     def num_arcs(self) -> int:
@@ -140,12 +220,22 @@ class GraphBatch:
         return self.col.int()
 
     @cached_property
+    def arcs_of_runs(self) -> list[slice]:
+        """Where each run's arcs are."""
+        bounds = self.rowptr[:: self.num_nodes].tolist()
+        return [slice(first, last) for first, last in pairwise(bounds)]
+
+    @cached_property
+    def attr_of_runs(self) -> list[Tensor]:
+        """Features of each run's arcs, [A of the run, D]."""
+        assert self.edge_attr is not None
+        return [self.edge_attr[self.slot[part] % (self.num_edges + 1)] for part in self.arcs_of_runs]
+
+    @cached_property
     def by_run(self) -> list[tuple[Tensor, slice]]:
         """Each run's arcs as PyG's `edge_index`, sorted by target, and where they are among all arcs."""
-        bounds = self.rowptr[:: self.num_nodes].tolist()
-        parts = [slice(first, last) for first, last in pairwise(bounds)]
         both = torch.stack([self.col, self.row])
-        return [(both[:, part] - run * self.num_nodes, part) for run, part in enumerate(parts)]
+        return [(both[:, part] - run * self.num_nodes, part) for run, part in enumerate(self.arcs_of_runs)]
 
     @cached_property
     def in_degree(self) -> Tensor:
@@ -186,3 +276,37 @@ def _arcs_of_slot(slot: Tensor, runs: int, num_edges: int) -> Tensor:
     table = torch.full((runs * (num_edges + 1), 2), total, dtype=torch.int64, device=slot.device)
     table[owner, second] = position
     return table
+
+
+def _given(value: Tensor | None, change: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """What `change` makes of a value, if there is one."""
+    return None if value is None else change(value)
+
+
+def _with_loops(edge_weight: Tensor) -> Tensor:
+    """[E + 1] weights by slot: those of the edges, and 1 for the self-loops."""
+    return torch.cat([edge_weight, edge_weight.new_ones(1)])
+
+
+def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    """[groups, …] float64 sums of values [n, …] by group [n]."""
+    return torch.zeros(groups, *values.shape[1:], dtype=torch.float64).index_add_(0, group, values.double())
+
+
+def _mean(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    counts = torch.bincount(group, minlength=groups)
+    return _sum(values, group, groups) / counts.view(-1, *[1] * (values.dim() - 1))
+
+
+def _agreed(name: str, values: Tensor, edge: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """[E, …] what the one or two directions of each edge say, if they say the same."""
+    mean = _mean(values, edge, len(source))
+    close = torch.isclose(values, mean[edge])
+    differs = ~(close.all(dim=1) if close.dim() > 1 else close)
+    if bool(differs.any()):
+        first = edge[differs][0]
+        raise ValueError(
+            f"{name} of the edge between nodes {int(source[first])} and {int(target[first])} differs between its two "
+            "directions; make them agree, or search with directed=True (--directed)"
+        )
+    return mean

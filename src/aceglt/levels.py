@@ -21,7 +21,7 @@ from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, share
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.problem import Problem, Soft, Split
-from aceglt.train import Fit, Scoring, Training, fit
+from aceglt.train import Fit, Scoring, Training, Watch, fit
 
 
 class SearchObserver(Protocol):
@@ -152,7 +152,16 @@ class Search:
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def macs(self, alive: Counts | None = None) -> int:
-        return inference_macs(self.backbone, self.problem.graph, alive or self.total)
+        """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
+        alive = alive or self.total
+        graph = (self.problem.view("test") or self.problem).graph
+        unseen = graph.num_edges - self.problem.graph.num_edges
+        return inference_macs(self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+
+    def full_graph_sparsity(self, alive: Counts) -> float | None:
+        """Share of dead edges among all of the test graph's; None if that is the training graph."""
+        view = self.problem.view("test")
+        return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
 
     def cost(self) -> tuple[int, int]:
         """Epochs per run: of the dense baseline, and of one level."""
@@ -164,9 +173,11 @@ class Search:
         soft = Soft(state.soft, c.beta) if state.soft is not None else None
         scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
 
-        def train_scores(masks: Masks, epochs: int, phase: str) -> Fit:
+        def train_scores(
+            masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
+        ) -> Fit:
             batches = masks.runs // len(c.seeds)
-            return self._fit(number, phase, masks, epochs, batches, scoring, soft)
+            return self._fit(number, phase, masks, epochs, batches, replace(scoring, weights=weights), soft, watch)
 
         return Level(number, self.start_masks(state), self.keep(state), c.seeds, c.epochs, train_scores)
 
@@ -186,6 +197,7 @@ class Search:
         batches: int = 1,
         scoring: Scoring | None = None,
         soft: Soft | None = None,
+        watch: Watch | None = None,
     ) -> Fit:
         if self.observer is not None:
             self.observer.on_phase(level, phase)
@@ -202,6 +214,7 @@ class Search:
             torch.cat(keys),
             scoring=scoring,
             soft=taught,
+            watch=watch,
             observer=self.observer,
             runs_at_once=self.runs_at_once,
         )
@@ -218,13 +231,14 @@ class Search:
 def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks, split: Split = "train") -> Tensor:
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     view = problem.view(split)
+    place = view or problem
     alive = masks.edges if view is None else view.spread(masks.edges)
     parts = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]
-        graph = (view or problem).graph.batch(edges, backbone.self_loops)
+        graph = place.graph.batch(edges, backbone.self_loops)
         weights = backbone.weights(params[run : run + 1])
-        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), problem.features))
+        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), place.features))
     return torch.cat(parts)
 
 

@@ -90,6 +90,7 @@ def share(fraction: float, count: int) -> int:
 def lowest(values: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
     """Bool mask of exactly k of the candidates with the lowest values, for each run; equal values are drawn at random.
 
+    Each element has a fixed place in that draw, so the same key breaks the ties of other values in the same order.
     values [S, n], candidates [S, n] bool, key [S]. Raises ValueError where a run has fewer than k candidates.
     """
     return torch.stack(
@@ -108,7 +109,7 @@ def _lowest(values: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
     threshold = value.kthvalue(k).values
     below, tied = value < threshold, (value == threshold).nonzero().squeeze(1)
     chosen[index[below]] = True
-    noise = rng.uniform(key, tied.shape[0])[0]
+    noise = rng.uniform_at(key, index[tied])[0]
     drawn = noise.topk(k - int(below.sum()), largest=False).indices
     chosen[index[tied[drawn]]] = True
     return chosen

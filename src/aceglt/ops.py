@@ -1,4 +1,4 @@
-"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N or arcs×width."""
+"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N, nor arcs×width as a whole."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ with warnings.catch_warnings():  # torch says once per process that CSR tensors 
 _SPARSE_FORWARD = 0.13
 _SPARSE_BACKWARD = 0.04
 
+# How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
+_ARC_ELEMENTS_CPU, _ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
+_FEWEST_CHANNELS = 8
+_EPSILON = 1e-7  # what GENConv adds to a message
+_SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87)
+
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
-    """[A] value of every arc from edge values [S, E]; self-loops get 1."""
+    """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
     ones = edge_values.new_ones(batch.runs, 1)
     padded: Tensor = torch.cat([edge_values, ones], dim=1)
     result: Tensor = _GatherArcs.apply(padded.reshape(-1), batch)
-    return result
+    return result if batch.weight is None else result * batch.weight
 
 
 def spmm(batch: GraphBatch, values: Tensor, dense: Tensor) -> Tensor:
     """[S, N, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
-    result: Tensor = _Spmm.apply(values, dense, batch)
-    return result
+    result: Tensor = _Spmm.apply(_full(values), _full(dense), batch)
+    return result.to(dense.dtype)
 
 
 def row_sum(batch: GraphBatch, values: Tensor) -> Tensor:
@@ -58,6 +64,35 @@ def row_softmax(batch: GraphBatch, logits: Tensor) -> Tensor:
     return result
 
 
+def softmax_messages(
+    batch: GraphBatch, x: Tensor, scores: Tensor, temperature: Tensor, edge_terms: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """[S, N, H]: Σ over the arcs from j to i of score · softmax(t · m) · m with m = ReLU(x[j] + e) + 1e-7.
+
+    The softmax is over the arcs that share a target, channel by channel. x [S, N, H], scores [A], temperature [S].
+    `edge_terms` are the weight [S, D, H] and bias [S, H] that make e of the batch's edge features; without, e is 0.
+    """
+    if edge_terms is None:
+        message = _full(x).relu() + _EPSILON
+        logits = message * temperature.view(-1, 1, 1)
+        top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
+        if float((top - bottom).amax()) < _SAFE_RANGE:
+            return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
+    weight, bias = edge_terms or (None, None)
+    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch)
+    return result
+
+
+def _source_softmax(batch: GraphBatch, message: Tensor, exponential: Tensor, scores: Tensor) -> Tensor:
+    """Messages that depend on their source alone: sums over arcs are sparse products, several times as fast.
+
+    It takes one shift of the exponents for all targets, hence a range in which none of them loses all its terms.
+    """
+    isolated = (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
+    total = spmm(batch, torch.ones_like(scores), exponential) + isolated
+    return spmm(batch, scores, exponential * message) / total
+
+
 def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: float = 1.0) -> Tensor:
     """keep · scale · ELU(h + bias) with three passes over h [S, N, H] and one result to save; bias [S, H].
 
@@ -81,8 +116,8 @@ class Features:
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
-        result: Tensor = _FeatureMatmul.apply(weight, self)
-        return result
+        result: Tensor = _FeatureMatmul.apply(_full(weight), self)
+        return result.to(weight.dtype)
 
     @property
     def entries(self) -> int:
@@ -96,6 +131,14 @@ class Features:
         if self._blocks is None or self._blocks.runs != keep.shape[0]:
             self._blocks = _Blocks(self._csr, keep.shape[0])
         return self._blocks.dropped(keep, scale)
+
+    def of_run(self, run: int) -> Tensor:
+        """[N, F] X as one run has it."""
+        return self.dense
+
+    def permuted(self, order: Tensor) -> PermutedFeatures:
+        """X with its rows in another order for each run, order [S, N]."""
+        return PermutedFeatures(self, order)
 
     def _forward(self, weight: Tensor) -> Tensor:
         return _each_run(self._csr if self._csr is not None else self.dense, weight)
@@ -113,8 +156,8 @@ class DroppedFeatures:
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
-        result: Tensor = _FeatureMatmul.apply(weight, self)
-        return result
+        result: Tensor = _FeatureMatmul.apply(_full(weight), self)
+        return result.to(weight.dtype)
 
     def _forward(self, weight: Tensor) -> Tensor:
         return self._left @ weight if self._transposed is None else _blockwise(self._left, weight)
@@ -156,6 +199,31 @@ def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple
     return before[rowptr].int(), col[keep], values[keep]
 
 
+class PermutedFeatures(Features):
+    """Features whose rows every run has in an order of its own, for passes without dropout.
+
+    X itself is not copied: its product with a weight is permuted.
+    """
+
+    def __init__(self, base: Features, order: Tensor) -> None:
+        self.shape, self.nnz = base.shape, base.nnz
+        self._base = base
+        self._order = order  # [S, N]
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        """[S, N, H] = P · X · weight, weight [S, F, H]."""
+        result: Tensor = _PermuteRows.apply(self._base.matmul(weight), self._order)
+        return result
+
+    def of_run(self, run: int) -> Tensor:
+        return self._base.dense[self._order[run]]
+
+
+def _full(values: Tensor) -> Tensor:
+    """In float32, if the precision is a lower one: sparse kernels have none below."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
 def _each_run(left: Tensor, right: Tensor) -> Tensor:
     """[S, n, H] products of one (sparse or dense) matrix with each run's."""
     out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
@@ -187,6 +255,27 @@ class _FeatureMatmul(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return ctx.features._backward(grads[0].contiguous()), None
+
+
+class _PermuteRows(torch.autograd.Function):
+    """Rows in another order; the gradient is a gather by the inverse order, where autograd's own would scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return _gather_rows(h, order)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        return _gather_rows(grads[0], order.argsort(dim=1)), None
+
+
+def _gather_rows(h: Tensor, order: Tensor) -> Tensor:
+    """[S, N, H]: row order[s, i] of run s at place i."""
+    runs, nodes, width = h.shape
+    rows = order + nodes * torch.arange(runs, device=h.device).unsqueeze(1)
+    return h.reshape(-1, width)[rows.flatten()].view(h.shape)
 
 
 class _GatherArcs(torch.autograd.Function):
@@ -263,6 +352,118 @@ class _RowSoftmax(torch.autograd.Function):
         (result,) = ctx.saved_tensors
         weighted = grads[0] * result
         return weighted - result * _reduce_rows(weighted, batch.rowptr, "sum")[batch.row], None
+
+
+class _SoftmaxMessages(torch.autograd.Function):
+    """A few channels at a time, and in the gradient once more: what is kept is of the nodes' size, not of the arcs'.
+
+    Sums and differences of exponentials are in float32 (or float64) whatever the type of x.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        batch: GraphBatch,
+    ) -> Tensor:
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        out = x.new_empty(x.shape[0] * x.shape[1], x.shape[2])
+        log_total = torch.empty_like(out, dtype=arcs.dtype)  # of the exponentials at each target
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            logits = message * arcs.temperature
+            top = _reduce_rows(logits, batch.rowptr, "max")
+            share = logits.sub_(top[batch.row]).exp_()
+            total = _reduce_rows(share, batch.rowptr, "sum")
+            weighted = _reduce_rows(share.mul_(message).mul_(arcs.scores), batch.rowptr, "sum")
+            out[:, channels] = torch.where(total > 0, weighted / total, 0.0).to(out.dtype)  # 0 without neighbours
+            log_total[:, channels] = top + total.log()
+        ctx.batch = batch
+        ctx.save_for_backward(x, scores, temperature, weight, bias, out, log_total)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        batch: GraphBatch = ctx.batch
+        x, scores, temperature, weight, bias, out, log_total = ctx.saved_tensors
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        grad = grads[0].reshape(out.shape)
+        sums = _MessageGradients(arcs)
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            share = (message * arcs.temperature).sub_(log_total[:, channels][batch.row]).exp_()
+            share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # times the gradient at the target
+            sums.add(channels, share, message, out[:, channels].to(arcs.dtype)[batch.row])
+        return (*sums.results(), None)
+
+
+class _Messages:
+    """Messages and what goes with them, for a few channels of all arcs at a time."""
+
+    def __init__(
+        self,
+        batch: GraphBatch,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> None:
+        self.batch, self.x, self.weight, self.bias = batch, x.flatten(0, 1), weight, bias
+        self.dtype = torch.promote_types(x.dtype, torch.float32)
+        self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
+        run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
+        self.temperature = temperature.to(self.dtype)[run].unsqueeze(1)  # [A, 1]
+        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else _ARC_ELEMENTS_GPU
+        step = max(min(width, _FEWEST_CHANNELS), min(width, most // max(1, batch.num_arcs)))
+        self.chunks = [slice(first, min(first + step, width)) for first in range(0, width, step)]
+
+    def messages(self, channels: slice) -> Tensor:
+        """[A, k]; positive messages are above 1e-7."""
+        message = self.x[:, channels].to(self.dtype)[self.batch.col]
+        if self.weight is not None:
+            assert self.bias is not None
+            for run, attr in enumerate(self.batch.attr_of_runs):
+                part = message[self.batch.arcs_of_runs[run]]
+                weight, bias = self.weight[run, :, channels], self.bias[run, channels]
+                part += torch.addmm(bias.to(attr.dtype), attr, weight.to(attr.dtype))
+        return message.relu_().add_(_EPSILON)
+
+
+class _MessageGradients:
+    """The gradients of `softmax_messages`, channel by channel."""
+
+    def __init__(self, arcs: _Messages) -> None:
+        self.arcs, batch = arcs, arcs.batch
+        self.x = torch.empty_like(arcs.x)
+        self.scores = arcs.scores.new_zeros(batch.num_arcs)
+        self.temperature = arcs.scores.new_zeros(batch.num_arcs)
+        self.weight = None if arcs.weight is None else torch.empty_like(arcs.weight)
+        self.bias = None if arcs.bias is None else torch.empty_like(arcs.bias)
+
+    def add(self, channels: slice, share: Tensor, message: Tensor, out: Tensor) -> None:
+        """One group of channels: `share` is the softmax times the output's gradient, `out` the output, by arc."""
+        arcs, batch = self.arcs, self.arcs.batch
+        self.scores += (share * message).sum(dim=1)
+        logits = (message * arcs.scores).sub_(out).mul_(share)  # the gradient of the logits
+        self.temperature += (logits * message).sum(dim=1)
+        grad = logits.mul_(arcs.temperature).addcmul_(share, arcs.scores)  # the messages' gradient
+        grad.mul_(message > _EPSILON)
+        self.x[:, channels] = _reduce_rows(grad[batch.transpose], batch.transposed_rowptr, "sum").to(self.x.dtype)
+        if self.weight is not None and self.bias is not None:
+            for run, attr in enumerate(batch.attr_of_runs):
+                part = grad[batch.arcs_of_runs[run]]
+                self.weight[run, :, channels] = (attr.t() @ part).to(self.weight.dtype)
+                self.bias[run, channels] = part.sum(dim=0).to(self.bias.dtype)
+
+    def results(self) -> tuple[Tensor | None, ...]:
+        batch = self.arcs.batch
+        temperature = torch.stack([self.temperature[part].sum() for part in batch.arcs_of_runs])
+        return self.x.view(batch.runs, batch.num_nodes, -1), self.scores, temperature, self.weight, self.bias
 
 
 class _Linear(torch.autograd.Function):

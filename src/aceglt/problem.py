@@ -6,11 +6,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from aceglt.backbones.base import Weights
 from aceglt.graph import Graph
 from aceglt.ops import Features
 
@@ -29,11 +30,22 @@ class Soft:
         return Soft(self.targets[runs], self.beta)
 
 
+class Contrast(Protocol):
+    """An objective that tells outputs from those on features whose rows are permuted, with parameters of its own."""
+
+    def start(self, runs: int, device: torch.device) -> dict[str, Tensor]:
+        """Its parameters' initial values [S, …] by name; they are trained beside the weights and then dropped."""
+
+    def loss(self, outputs: Tensor, corrupted: Tensor, parameters: Weights) -> Tensor:
+        """[S] training loss of outputs [S, N, C] and of those on permuted features."""
+
+
 @dataclass(frozen=True)
 class View:
     """The graph that a split is evaluated on, where it is not the training graph; edges unseen in training live."""
 
     graph: Graph
+    features: Features
     seen: Tensor  # [E] where each training edge is among the view's
 
     def spread(self, values: Tensor) -> Tensor:
@@ -54,18 +66,24 @@ class Problem(ABC):
     task: ClassVar[str]
 
     @staticmethod
-    def from_data(data: Any, name: str | None = None, task: str = "node", directed: bool = False) -> Problem:
+    def from_data(
+        data: Any, name: str | None = None, task: str = "node", directed: bool = False, **options: Any
+    ) -> Problem:
         """Check a PyG `Data` (or anything with its attributes) and make a problem of it.
 
+        `options` are the task's own, as `Config.task_options` has them.
         Raises DataError with the first thing that is wrong.
         """
         from aceglt.tasks import TASKS
+        from aceglt.tasks.checks import check_one_graph
 
-        return TASKS[task].build(data, name or getattr(data, "name", None) or "data", directed)
+        name = name or getattr(data, "name", None) or "data"
+        check_one_graph(data, name)
+        return TASKS[task].build(data, name, directed, **options)
 
     @classmethod
     @abstractmethod
-    def build(cls, data: Any, name: str, directed: bool) -> Problem:
+    def build(cls, data: Any, name: str, directed: bool, *args: Any, **options: Any) -> Problem:
         """The problem of this task on checked data; see `from_data`."""
 
     @property
@@ -90,8 +108,17 @@ class Problem(ABC):
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         """[S] the metric on a split, in [0, 1]."""
 
+    def measured(self, split: Split) -> Problem:
+        """The problem whose nodes a split's outputs are about: this one, unless there are more nodes to evaluate on."""
+        return self
+
     def view(self, split: Split) -> View | None:
         """The graph that a split is evaluated on; None if it is the training graph."""
+        return None
+
+    @property
+    def contrast(self) -> Contrast | None:
+        """What is trained in place of `loss`, if anything."""
         return None
 
     @cached_property
@@ -106,6 +133,8 @@ class Problem(ABC):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
+            elif isinstance(value, Problem):
+                digest.update(value.fingerprint.encode())
         return digest.hexdigest()[:32]
 
     @property
@@ -116,6 +145,6 @@ class Problem(ABC):
         """The same problem on a device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph)
+            name: value.to(device) for name, value in values.items() if isinstance(value, Tensor | Graph | Problem)
         }
         return replace(self, **moved)

@@ -36,10 +36,12 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
 
 def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, Any]:
     outcome, total = record.outcome, search.total
+    full = search.full_graph_sparsity(record.alive)
     return {
         "level": record.level,
         "model_sparsity": 1 - record.alive.weights / total.weights,
         "graph_sparsity": 1 - record.alive.edges / total.edges,
+        **({} if full is None else {"graph_sparsity_full": full}),
         "val": outcome.val,
         "test": outcome.test,
         "epoch": outcome.epoch,

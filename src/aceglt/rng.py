@@ -31,13 +31,22 @@ def fold(key: Tensor, value: int) -> Tensor:
 
 def uniform(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, uniform on the open interval (0, 1)."""
-    mantissa = (_bits(key, n) >> 12) & ((1 << 52) - 1)
-    return (mantissa.to(torch.float64) + 0.5) * 2.0**-52
+    return _to_unit(_bits(key, n))
+
+
+def uniform_at(key: Tensor, index: Tensor) -> Tensor:
+    """[S, k] the elements `index` [k] of what `uniform` draws, without the others."""
+    return _to_unit(_mix((index + 1) * _GOLDEN + key.unsqueeze(1)))
 
 
 def gumbel(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, standard Gumbel."""
     return uniform(key, n).log_().neg_().log_().neg_()
+
+
+def permutation(key: Tensor, n: int) -> Tensor:
+    """[S, n] int64, each run's own order of 0 … n - 1."""
+    return uniform(key, n).argsort(dim=1)
 
 
 def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
@@ -61,6 +70,11 @@ def seeded(key: int, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(key)
         yield
+
+
+def _to_unit(bits: Tensor) -> Tensor:
+    mantissa = (bits >> 12) & ((1 << 52) - 1)
+    return (mantissa.to(torch.float64) + 0.5) * 2.0**-52
 
 
 def _digest(*parts: int | str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from typing import Any, get_type_hints
 import torch
 
 from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import Backbone, Params, build
+from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
@@ -25,6 +26,7 @@ from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
+from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 
@@ -71,7 +73,9 @@ def search(
     """Search for graph lottery tickets.
 
     Args:
-        data: a PyG `Data` with x, edge_index, y and the three masks; without it, `dataset` is loaded.
+        data: a PyG `Data` with x, edge_index, y and the three masks (for link prediction x and edge_index are
+            enough), and edge_weight and edge_attr where edges have them (see docs/files.md); without it, `dataset` is
+            loaded.
         out: run directory. With it, everything is written there and an interrupted or finished search continues;
             without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
@@ -80,9 +84,10 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         observer: told about progress.
         command: how to repeat the search, for the report.
-        settings: fields of `Config`, such as dataset, backbone, method, axis, levels, seeds, epochs, signal. What is
-            your own is given as an object or as "module:attribute" (docs/own-model.md): `backbone` a torch.nn.Module
-            (class, factory, instance), `method` a class or instance, `loss` and `metric` functions.
+        settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
+            directed, split. What is your own is given as an object or as "module:attribute" (docs/own-model.md):
+            `backbone` a torch.nn.Module (class, factory, instance), `method` a class or instance, `loss` and `metric`
+            functions.
 
     Returns:
         The results; `.best` is the winning ticket.
@@ -102,9 +107,8 @@ def search(
     config = resolve(preset, **names)
     method = build_method(config, own)
     source = data if data is not None else datasets.load(config.dataset, data_root)
-    problem = Problem.from_data(source, config.dataset if data is not None else None, config.task).to(
-        pick_device(device)
-    )
+    name = config.dataset if data is not None else None
+    problem = build_problem(config, source, name).to(pick_device(device))
     problem = customise(problem, own.loss, own.metric)
     backbone = build_backbone(config, problem, own)
     if own.prunable is not None:
@@ -141,7 +145,15 @@ def _with_options(kind: type, config: Config) -> Any:
 
 
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
-    """The backbone for the problem's sizes; the user's own is tried out on its graph."""
+    """The backbone for the problem, with the aids at scale around it that are asked for."""
+    backbone = _plain_backbone(config, problem, own)
+    if config.precision == "bfloat16":
+        backbone = InPrecision(backbone, torch.bfloat16)
+    return InPartitions(backbone, config.partitions) if config.partitions > 1 else backbone
+
+
+def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
+    """For the problem's sizes; the user's own is tried out on its graph."""
     if own.backbone is not None:
         from aceglt.backbones.module import ModuleBackbone
 
@@ -149,7 +161,10 @@ def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Back
         return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
     if is_own(config.backbone):
         raise missing("backbone", config.backbone)
-    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden)
+    options = config.backbone_options
+    if config.backbone == "resgcn" and problem.graph.edge_attr is not None:
+        options["edge_features"] = problem.graph.edge_attr.shape[1]
+    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
 
 
 def pick_device(name: str) -> torch.device:
@@ -211,7 +226,8 @@ class _Runner:
             return
         recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
         self.search.runs_at_once = recorded.get("runs_at_once")
-        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once}
+        kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
+        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
         write_json(self.run.environment, environment)
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if state.dense is not None:
@@ -299,7 +315,8 @@ class _Runner:
                 "macs": self.search.macs(state.records[-1].alive),
                 "dense_macs": self.search.macs(),
             },
-            graph=self.problem.graph.to("cpu"),
+            graph=replace(self.problem.graph.to("cpu"), edge_attr=None),
+            fingerprint=self.problem.graph.fingerprint,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
@@ -323,8 +340,15 @@ class _Runner:
         notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
         if self.run.checkpoint.exists():
             self.run.checkpoint.replace(self.run.final)
+        self._record_memory()
         self._log("finish", level=state.level)
         return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
+
+    def _record_memory(self) -> None:
+        assert self.run is not None
+        recorded = read_json(self.run.environment)
+        peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
+        write_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
         assert self.run is not None
@@ -357,6 +381,14 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
     }
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: the most that tensors took on a GPU, or the process in main memory, up to now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in kilobytes
 
 
 class _Logged:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std
+from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std, metric_in_words
 
 if TYPE_CHECKING:
     from aceglt.bench import Benchmark, Latency, Row
@@ -26,7 +26,7 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
     try:
         title = (
             f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
-            f"{len(r['seeds'])} seed(s), {r['metric']}" + ("" if r["finished"] else "  — not finished")
+            f"{len(r['seeds'])} seed(s), {metric_in_words(r['metric'])}" + ("" if r["finished"] else "  — not finished")
         )
         table, verdict, files = _levels_table(r), _verdict(r), _files(path, r)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
@@ -93,14 +93,14 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
     c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
     macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
     lines = [
-        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}",
+        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}, {c.task} task",
         f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
         f"weights  {alive.weights:,} of {total.weights:,} ({_percent(ticket.model_sparsity)} sparse)",
         f"edges    {alive.edges:,} of {total.edges:,} ({_percent(ticket.graph_sparsity)} sparse)",
         f"MACs     {_count(macs)} of {_count(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
         f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
         f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
-        f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.graph.fingerprint}",
+        f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
     ]
     console.print("\n".join(lines), highlight=False, markup=False)
 
@@ -108,7 +108,7 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
     table = Table(box=None, pad_edge=False)
-    for name in ("initial weights", "", "val", "test"):
+    for name in ("initial weights", metric_in_words(result.metric), "val", "test"):
         table.add_column(name, justify="left" if name == "initial weights" else "right")
     for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
         table.add_row(name, "dense", _spread(pair.dense.val), _spread(pair.dense.test))
@@ -187,7 +187,8 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         )  # fmt: skip
     console.print(table)
     console.print(
-        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask.", highlight=False
+        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
+        highlight=False,
     )
 
 

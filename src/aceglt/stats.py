@@ -33,6 +33,11 @@ class Readings:
             raise ValueError(f"{len(self.val)} validation readings but {len(self.test)} test readings")
 
 
+def metric_in_words(name: str) -> str:
+    """A metric of results.json as it is written in text."""
+    return {"roc_auc": "ROC-AUC"}.get(name, name.replace("hits@", "Hits@"))
+
+
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation (n - 1); the deviation of one value is 0."""
     if not values:

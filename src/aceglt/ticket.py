@@ -18,9 +18,9 @@ from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.graph import Graph
 from aceglt.masks import Masks
 from aceglt.own import is_own
+from aceglt.tasks import build_problem
 
 UNSEEN = ("error", "keep", "drop")
-
 _KIND, _VERSION = "ticket", 1
 _MAX_NODES = 2**31 - 1
 
@@ -40,7 +40,9 @@ class Ticket:
     sizes: Mapping[str, int]
     """in_features, out_features, macs, dense_macs."""
     graph: Graph
-    """The graph that it was found on: all edges, dead ones too."""
+    """The (training) graph that it was found on: all edges, dead ones too, with their weights."""
+    fingerprint: str
+    """Of that graph; it covers features of edges too, which a ticket does not hold."""
 
     @property
     def model_sparsity(self) -> float:
@@ -49,6 +51,11 @@ class Ticket:
     @property
     def graph_sparsity(self) -> float:
         return self.masks.sparsity[1]
+
+    @property
+    def _has_edge_features(self) -> bool:
+        """Whether the graph had features of edges, which the ticket does not hold."""
+        return self.fingerprint != self.graph.fingerprint
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
@@ -59,13 +66,14 @@ class Ticket:
             "level": self.level,
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
-            "graph": _facts(self.graph),
+            "graph": {**_facts(self.graph), "fingerprint": self.fingerprint, "edge_features": self._has_edge_features},
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
         tensors = {
             "masks.weights": storage.pack(self.masks.weights),
             "masks.edges": storage.pack(self.masks.edges),
             "edges": self.graph.edges.int(),
+            **({} if self.graph.edge_weight is None else {"edge_weight": self.graph.edge_weight}),
             "initial.prunable": self.initial.prunable[0][alive],
             "initial.other": self.initial.other[0],
             "trained.prunable": self.trained.prunable[0][alive],
@@ -91,6 +99,8 @@ class Ticket:
         """A copy of a PyG `Data` without the dead edges, in either direction; all else is kept.
 
         What the data says about edges (`edge_attr` …) is filtered with them; self-loops, which are never pruned, stay.
+        An inductive ticket says nothing about edges unseen in training: they stay, and the data needs its split. Edges
+        that link prediction holds out go.
 
         Args:
             data: a PyG `Data`, or what `aceglt.datasets.load` returns.
@@ -100,27 +110,47 @@ class Ticket:
         """
         if unseen not in UNSEEN:
             raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
-        edge_index, num_nodes = data.edge_index.cpu(), int(data.num_nodes)
+        kept = self._kept(data, unseen)
+        return data.edge_subgraph(kept.to(data.edge_index.device))
+
+    def _kept(self, data: Any, unseen: str) -> Tensor:
+        """[A] bool: which columns of the data's `edge_index` stay."""
+        edge_index, alive = data.edge_index.cpu(), self.masks.edges[0]
+        if self.config.task != "node":
+            if unseen != "error":
+                raise ConfigError(f"unseen='{unseen}' is for the node task, this ticket is of {self.config.task}")
+            problem = build_problem(self.config, data)
+            self._check_structure(problem.graph)
+            view = problem.view("test")
+            if view is None:
+                return problem.graph.expand(alive, edge_index, unseen=False)
+            return view.graph.expand(view.spread(self.masks.edges)[0], edge_index)
+        num_nodes = int(data.num_nodes)
         if unseen == "error":
-            self.check(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))
+            self._check_structure(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))
         elif num_nodes < self.graph.num_nodes:
             raise TicketError(
                 f"the ticket's graph has {self.graph.num_nodes} nodes, this one {num_nodes}; nodes are known by their "
                 "number, so apply the ticket before taking a part of the graph"
             )
-        kept = self.graph.expand(self.masks.edges[0], edge_index, unseen == "keep")
-        return data.edge_subgraph(kept.to(data.edge_index.device))
+        return self.graph.expand(alive, edge_index, unseen == "keep")
 
     def model(self) -> CompactModel:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
+        if self.config.task == "link" or self.graph.edge_weight is not None:
+            raise TicketError("compact models are for node tasks on graphs without edge weights; apply works for all")
         backbone = self.backbone()
         return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
 
     def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
-        """Probability of each class at each node, [N, classes]; see `apply` for `unseen`."""
-        pruned = self.apply(data, unseen)
-        outputs: Tensor = self.model().to(device)(pruned.x.to(device), pruned.edge_index.to(device))
-        return outputs.softmax(dim=-1).cpu()
+        """Probability of each class (or, where nodes have several, label) at each node, [N, classes].
+
+        See `apply` for `unseen`.
+        """
+        model, pruned = self.model().to(device), self.apply(data, unseen)
+        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device))
+        several = getattr(data, "y", None) is not None and data.y.dim() == 2 and data.y.shape[1] > 1
+        return (outputs.sigmoid() if several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg") -> Path:
         """Write the compact model and the alive edges into a new folder, for use without aceglt.
@@ -143,7 +173,7 @@ class Ticket:
                 f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
                 f"export are for {', '.join(BACKBONES)}, but apply gives you its pruned graph"
             )
-        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden)
+        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden, **c.backbone_options)
         wanted = (backbone.prunable.size, backbone.other.size)
         found = (self.masks.total.weights, self.trained.other.shape[1])
         if wanted != found:
@@ -153,7 +183,7 @@ class Ticket:
             )
         return backbone
 
-    def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> datasets.GraphData:
+    def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> Any:
         """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place."""
         if dataset is None and self.config.dataset == "data":
             raise ConfigError(
@@ -163,9 +193,17 @@ class Ticket:
         return datasets.load(dataset or self.config.dataset, data_root)
 
     def check(self, graph: Graph) -> None:
-        """Raise TicketError unless this is the graph that the ticket was found on."""
+        """Raise TicketError unless this is the (training) graph that the ticket was found on."""
+        self._check_structure(graph)
+        if graph.fingerprint != self.fingerprint:
+            raise TicketError(
+                f"the ticket was found on a graph with the same edges but other edge_weight or edge_attr "
+                f"({self.config.dataset})"
+            )
+
+    def _check_structure(self, graph: Graph) -> None:
         ours = self.graph
-        if graph.fingerprint != ours.fingerprint:
+        if graph.structure != ours.structure:
             raise TicketError(
                 f"the ticket was found on a graph with {ours.num_nodes} nodes and {ours.num_edges} "
                 f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
@@ -191,30 +229,35 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         trained=_spread(masks, tensors, "trained"),
         metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
         sizes={name: _positive(name, sizes[name]) for name in ("in_features", "out_features", "macs", "dense_macs")},
-        graph=_graph(payload["graph"], tensors["edges"], masks.total.edges),
+        graph=_graph(payload["graph"], tensors, masks.total.edges),
+        fingerprint=str(payload["graph"]["fingerprint"]),
     )
 
 
 def _facts(graph: Graph) -> dict[str, Any]:
     return {
-        "fingerprint": graph.fingerprint,
+        "structure": graph.structure,
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "directed": graph.directed,
     }
 
 
-def _graph(facts: Mapping[str, Any], edges: Tensor, masked: int) -> Graph:
+def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int) -> Graph:
+    edges, weight = tensors["edges"], tensors.get("edge_weight")
     num_nodes = _positive("num_nodes", facts["num_nodes"])
     if num_nodes > _MAX_NODES:
         raise ValueError(f"num_nodes must be at most {_MAX_NODES}, found {num_nodes}")
     if edges.dtype != torch.int32 or edges.shape != (2, masked) or masked == 0:
         raise ValueError(f"masks of {masked} edges for edges {edges.dtype} of shape {list(edges.shape)}")
-    graph = Graph(num_nodes, edges.long(), bool(facts["directed"]))
+    if weight is not None and (weight.shape != (masked,) or not weight.is_floating_point()):
+        raise ValueError(f"masks of {masked} edges for weights {weight.dtype} of shape {list(weight.shape)}")
+    graph = Graph(num_nodes, edges.long(), bool(facts["directed"]), weight)
     code = graph.edges[0] * num_nodes + graph.edges[1]
     if not (0 <= int(edges.min()) and int(edges.max()) < num_nodes and bool((code.diff() > 0).all())):
         raise ValueError("the edges are not sorted pairs of nodes")
-    if {**facts} != _facts(graph):
+    known = {name: value for name, value in facts.items() if name not in ("fingerprint", "edge_features")}
+    if known != _facts(graph) or (not facts["edge_features"] and facts["fingerprint"] != graph.fingerprint):
         raise ValueError("the edges are not those of the graph's fingerprint")
     return graph
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -13,7 +14,7 @@ from aceglt import rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
 from aceglt.masks import Masks, Scores
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Contrast, Problem, Soft
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
@@ -40,6 +41,12 @@ class Scoring:
     """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
     epoch: Literal["best", "last"]
     """Whose scores are used: the best-validation epoch's or the last one's."""
+    weights: bool = True
+    """Whether weights have scores; without, a weight's score is the weight itself."""
+
+
+Watch = Callable[[slice, int, Scores], bool]
+"""(runs, epoch, scores): sees the scores of some runs after each of their epochs; True ends their training."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +89,24 @@ def fit(
     *,
     scoring: Scoring | None = None,
     soft: Soft | None = None,
+    watch: Watch | None = None,
     observer: Observer | None = None,
     runs_at_once: int | None = None,
 ) -> Fit:
     """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
+    With `watch` as well, training may end before `epochs`; runs that share kernels end when the last of them may.
     Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
     results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels.
     """
     total = masks.runs
     size = runs_at_once or (1 if problem.device.type == "cpu" else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
-    return _cat(
-        [
-            _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None).run(
-                epochs, observer
-            )
-            for g in groups
-        ]
-    )
+    fits = []
+    for g in groups:
+        trainer = _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
+        fits.append(trainer.run(epochs, observer, partial(watch, g) if watch else None))
+    return _cat(fits)
 
 
 class _Trainer:
@@ -122,6 +128,7 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.runs = problem, backbone, masks.runs
         self.scoring, self.soft, self.key = scoring, soft, key
+        self.contrast = problem.contrast
         self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
         self.view = problem.view("val")
         if self.view is not None:
@@ -131,13 +138,17 @@ class _Trainer:
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers}
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
+        if self.contrast is not None:
+            self.others |= self.contrast.start(self.runs, problem.device)
         self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
         self.weight_scores: dict[str, Tensor] = {}
         groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
         if scoring is not None:
             first = initial_scores(key, masks)
-            self.weight_scores, self.edge_values = self._matrices(first.weights), first.edges
-            self.effective = {name: torch.empty_like(part) for name, part in self.weights.items()}
+            self.edge_values = first.edges
+            if scoring.weights:
+                self.weight_scores = self._matrices(first.weights)
+                self.effective = {name: torch.empty_like(part) for name, part in self.weights.items()}
             decay = training.weight_decay if scoring.decay else 0.0
             groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": decay})
         self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
@@ -146,20 +157,28 @@ class _Trainer:
         """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
         return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
 
-    def run(self, epochs: int, observer: Observer | None) -> Fit:
+    def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         best = _Best(self.runs, self.edge_values.device)
         diverged = torch.zeros(self.runs, dtype=torch.int64, device=self.edge_values.device)
-        for epoch in range(epochs):
-            loss = self._step(epoch, best)
-            diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch + 1, diverged)
+        for epoch in range(1, epochs + 1):
+            loss = self._step(epoch - 1, best)
+            diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch, diverged)
             if observer is not None:
-                observer.on_epoch(epoch + 1, epochs, self.runs, best.mean)
-        best.update(epochs, self._validate(), self._kept())
-        for part in (*self._all_weights(), *self._kept()):  # the last update has no loss after it
-            finite = part.view(self.runs, -1).isfinite().all(dim=1)
-            diverged = torch.where((diverged == 0) & ~finite, epochs, diverged)
-        _check_finite(diverged)
+                observer.on_epoch(epoch, epochs, self.runs, best.mean)
+            if watch is not None:
+                self._check_finite(diverged, epoch)
+                if watch(epoch, self._scores(self._kept())):
+                    break
+        best.update(epoch, self._validate(), self._kept())
+        self._check_finite(diverged, epoch)
         return self._result(best)
+
+    def _check_finite(self, diverged: Tensor, epoch: int) -> None:
+        """`diverged` [S] says at which epoch the loss did; the last update has no loss after it."""
+        for part in (*self._all_weights(), *self._kept()):
+            finite = part.view(self.runs, -1).isfinite().all(dim=1)
+            diverged = torch.where((diverged == 0) & ~finite, epoch, diverged)
+        _check_finite(diverged)
 
     def _step(self, epoch: int, best: _Best) -> Tensor:
         """Validate the weights that the last epoch left, then train them for one more."""
@@ -171,16 +190,26 @@ class _Trainer:
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
         key = rng.fold(self.key, 2 + epoch)
-        outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
-        loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        if self.contrast is None:
+            outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+            loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
+        else:
+            loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
         wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         self._update(dict(zip(trained, grads, strict=False)), grads[-1])
         return loss.detach()
 
+    def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
+        """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
+        features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
+        outputs = self.backbone.head(weights, self.graph, state, None)
+        corrupted = self.backbone.apply(weights, self.graph, edge_values, features)
+        return contrast.loss(outputs, corrupted, weights)
+
     def _effective(self) -> dict[str, Tensor]:
         """The weights that act: with scores, their product."""
-        if self.scoring is None:
+        if not self.weight_scores:
             return self.weights
         for name, part in self.weights.items():
             torch.mul(part, self.weight_scores[name], out=self.effective[name])
@@ -192,7 +221,7 @@ class _Trainer:
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
         for name, weight in self.weights.items():
             grad = grads[name].contiguous()
-            if self.scoring is None:
+            if self.scoring is None or not self.weight_scores:
                 weight.grad = grad.mul_(self.alive[name])
             else:
                 score, l1 = self.weight_scores[name], self.effective[name]  # the buffer is free until the next forward
@@ -208,10 +237,12 @@ class _Trainer:
 
     def _kept(self) -> list[Tensor]:
         """What of the best epoch is kept: scores, or weights."""
-        return [*self.weight_scores.values(), self.edge_values] if self.scoring else self._all_weights()
+        if self.scoring is None:
+            return self._all_weights()
+        return [*(self.weight_scores or self.weights).values(), self.edge_values]
 
     def _all_weights(self) -> list[Tensor]:
-        """In the order of the layouts."""
+        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
         others = {**self.others, **self.buffers}
         return [*self.weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
 
@@ -221,7 +252,7 @@ class _Trainer:
         weights = weights or {**self._effective(), **self.others, **self.buffers}
         if self.view is not None:
             values = self.view.spread(self.edge_values)
-            outputs = self.backbone.apply(weights, self.view_graph, values, self.problem.features)
+            outputs = self.backbone.apply(weights, self.view_graph, values, self.view.features)
         elif state is not None:
             outputs = self.backbone.head(weights, self.graph, state, None)
         else:
@@ -234,7 +265,12 @@ class _Trainer:
             params = Params(_flat(best.kept[:matrices], like), _flat(best.kept[matrices:], like))
             return Fit(best.val, best.epoch, params, None)
         kept = best.kept if self.scoring.epoch == "best" else self._kept()
-        return Fit(best.val, best.epoch, None, Scores(_flat(kept[:matrices], like), kept[matrices]))
+        return Fit(best.val, best.epoch, None, self._scores(kept))
+
+    @staticmethod
+    def _scores(kept: list[Tensor]) -> Scores:
+        """Scores as `_kept` lists them: matrix by matrix, then the edges'."""
+        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
 
 
 class _Best:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params
 from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
+from aceglt.backbones.resgcn import ResGCN
+from aceglt.backbones.scale import InPartitions, InPrecision
 
-BACKBONES: dict[str, Callable[[int, int, int], Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT}
-
-
-def build(name: str, in_features: int, out_features: int, hidden: int = 512) -> Backbone:
-    """The backbone of this name (one of `config.BACKBONES`) for these sizes."""
-    return BACKBONES[name](in_features, out_features, hidden)
+BACKBONES: dict[str, Callable[..., Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT, "resgcn": ResGCN}
 
 
-__all__ = ["BACKBONES", "GAT", "GCN", "GIN", "Backbone", "Dropout", "Layout", "Params", "build"]
+def build(name: str, in_features: int, out_features: int, hidden: int = 512, **options: Any) -> Backbone:
+    """The backbone of this name (one of `config.BACKBONES`) for these sizes; `options` are its own."""
+    return BACKBONES[name](in_features, out_features, hidden, **options)
+
+
+__all__ = [
+    "BACKBONES",
+    "GAT",
+    "GCN",
+    "GIN",
+    "Backbone",
+    "Dropout",
+    "InPartitions",
+    "InPrecision",
+    "Layout",
+    "Params",
+    "ResGCN",
+    "build",
+]

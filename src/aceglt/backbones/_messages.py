@@ -17,6 +17,7 @@ class Arcs(NamedTuple):
 
     edge_index: Tensor  # [2, A], sorted by target, then source
     scores: Tensor | None  # [A]
+    num_nodes: int
 
     @property
     def weight(self) -> Tensor:
@@ -26,7 +27,11 @@ class Arcs(NamedTuple):
     @property
     def sign(self) -> Tensor:
         assert self.scores is not None
-        return torch.where(self.scores < 0, -1.0, 1.0)
+        return torch.where(self.scores < 0, -1.0, 1.0).to(self.scores.dtype)
+
+    def code(self, edge_index: Tensor) -> Tensor:
+        """One number for each arc between the graph's nodes, ascending in the order of arcs."""
+        return edge_index[1] * self.num_nodes + edge_index[0]
 
 
 class Messages:
@@ -35,8 +40,7 @@ class Messages:
     `weighted` names the layers that use `edge_weight`, where the scores' magnitudes are: their messages get the sign.
     """
 
-    def __init__(self, module: Module, weighted: frozenset[str], num_nodes: int) -> None:
-        self._num_nodes = num_nodes
+    def __init__(self, module: Module, weighted: frozenset[str]) -> None:
         self._arcs: Arcs | None = None
         self._factors: dict[Any, Tensor] = {}  # of the messages in a layer's current propagation
         layers = message_layers(module)
@@ -59,7 +63,7 @@ class Messages:
         if self._arcs is None or self._arcs.scores is None:
             return
         values = self._arcs.sign if layer in self._weighted else self._arcs.scores
-        self._factors[layer] = self._spread(values, self._arcs.edge_index, inputs[0])
+        self._factors[layer] = _spread(values, self._arcs, inputs[0])
 
     def _after(self, layer: Any, inputs: tuple[Any, ...], message: Tensor) -> Tensor:
         if layer not in self._factors:
@@ -68,20 +72,17 @@ class Messages:
         shape[layer.node_dim] = -1
         return message * self._factors[layer].view(shape)
 
-    def _spread(self, values: Tensor, arcs: Tensor, edge_index: Tensor) -> Tensor:
-        """Arc values for the edges that a layer propagates along, which may be more (self-loops) or in another order;
-        1 for edges that are not the graph's."""
-        if edge_index is arcs:
-            return values
-        known = torch.cat([self._code(arcs), arcs.new_full((1,), self._num_nodes**2)])
-        wanted = self._code(edge_index)
-        position = torch.searchsorted(known, wanted)
-        position = torch.where(known[position] == wanted, position, len(values))
-        return torch.cat([values, values.new_ones(1)])[position]
 
-    def _code(self, edge_index: Tensor) -> Tensor:
-        """One number for each arc, ascending in the order of arcs."""
-        return edge_index[1] * self._num_nodes + edge_index[0]
+def _spread(values: Tensor, arcs: Arcs, edge_index: Tensor) -> Tensor:
+    """Arc values for the edges that a layer propagates along, which may be more (self-loops) or in another order;
+    1 for edges that are not the graph's."""
+    if edge_index is arcs.edge_index:
+        return values
+    known = torch.cat([arcs.code(arcs.edge_index), edge_index.new_full((1,), arcs.num_nodes**2)])
+    wanted = arcs.code(edge_index)
+    position = torch.searchsorted(known, wanted)
+    position = torch.where(known[position] == wanted, position, len(values))
+    return torch.cat([values, values.new_ones(1)])[position]
 
 
 def message_layers(module: Module) -> dict[str, Any]:

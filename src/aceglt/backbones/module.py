@@ -60,7 +60,7 @@ class ModuleBackbone(Backbone):
         self._module = self._build(0).to(x.device)
         found = probe(self._module, self.name, graph, x, out_features)
         self.aggregation_widths, self._takes_weight = found.widths, found.takes_weight
-        self._messages = Messages(self._module, found.weighted, graph.num_nodes)
+        self._messages = Messages(self._module, found.weighted)
         self._lay_out(found.used, prunable)
 
     def _lay_out(self, used: frozenset[str], prunable: Prunable | None) -> None:
@@ -72,31 +72,35 @@ class ModuleBackbone(Backbone):
         self.prunable = _layout({name: p for name, p in trained.items() if name in chosen})
         self.other = _layout({name: p for name, p in trained.items() if name not in chosen} | state)
         self.buffers = frozenset(state)
-        self._dtypes = {name: tensor.dtype for name, tensor in state.items()}
+        self._dtypes = {name: None if tensor.is_floating_point() else tensor.dtype for name, tensor in state.items()}
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         """What the model's own initialisation draws when torch's generator is seeded with the run's key."""
         runs = [self._initial(seed) for seed in seeds]
         return Params(torch.cat([p for p, _ in runs]), torch.cat([o for _, o in runs])).to(device)
 
-    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[list[Arcs], Tensor]:
-        """The arcs and their scores. Where the first dropout is cannot be seen from outside."""
-        values = ops.arc_values(graph, edge_values)
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> list[tuple[Arcs, Tensor]]:
+        """Each run's arcs, their scores and its features. Where the first dropout is cannot be seen from outside."""
+        dtype = weights[self.prunable.shapes[0][0]].dtype
+        values = ops.arc_values(graph, edge_values).to(dtype)
         plain = not values.requires_grad and bool((values == 1).all())
-        return [Arcs(edge_index, None if plain else values[part]) for edge_index, part in graph.by_run], x.dense
+        return [
+            (Arcs(edge_index, None if plain else values[part], graph.num_nodes), x.of_run(run).to(dtype))
+            for run, (edge_index, part) in enumerate(graph.by_run)
+        ]
 
     def head(
-        self, weights: Weights, graph: GraphBatch, state: tuple[list[Arcs], Tensor], dropout: Dropout | None
+        self, weights: Weights, graph: GraphBatch, state: list[tuple[Arcs, Tensor]], dropout: Dropout | None
     ) -> Tensor:
         """In training, the model's dropout draws from torch's generator, seeded with the run's key of this step."""
-        runs, x = state
-        keys = dropout.key.tolist() if dropout is not None else [None] * len(runs)
+        keys = dropout.key.tolist() if dropout is not None else [None] * len(state)
         self._module.train(dropout is not None)
-        parts = zip(*(part.unbind() for part in weights.values()), strict=True)
+        names = [name for name, _ in (*self.prunable.shapes, *self.other.shapes)]  # an objective may have its own
+        parts = zip(*(weights[name].unbind() for name in names), strict=True)
         outputs = []
-        for run, (arcs, key, tensors) in enumerate(zip(runs, keys, parts, strict=True)):
-            call = dict(zip(weights, tensors, strict=True))
-            call |= {name: call[name].to(dtype, copy=True) for name, dtype in self._dtypes.items()}
+        for run, ((arcs, x), key, tensors) in enumerate(zip(state, keys, parts, strict=True)):
+            call = dict(zip(names, tensors, strict=True))
+            call |= {name: call[name].to(dtype or x.dtype, copy=True) for name, dtype in self._dtypes.items()}
             with nullcontext() if key is None else rng.seeded(key, x.device):
                 outputs.append(self._forward(call, arcs, x))
             if dropout is not None:

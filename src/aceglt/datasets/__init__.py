@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aceglt.datasets.base import GraphData
+from aceglt.datasets import ogb, planetoid
+from aceglt.datasets.base import GraphData, LinkData
 from aceglt.datasets.embedded import load_citeseer
 from aceglt.datasets.npz import load_npz, save_npz
-from aceglt.datasets.planetoid import cache_folder, find_raw, load_planetoid
+from aceglt.datasets.planetoid import load_planetoid
 from aceglt.errors import DataError
 
-__all__ = ["KNOWN", "DatasetInfo", "GraphData", "available", "load", "load_npz", "save_npz"]
+__all__ = ["KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "save_npz"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class DatasetInfo:
     nodes: int
     features: int
     edges: int  # undirected
-    classes: int
+    classes: int  # or yes-no questions, or 0 for link prediction
     description: str
 
 
@@ -31,10 +32,13 @@ KNOWN = {
     "citeseer": DatasetInfo(3_327, 3_703, 4_552, 6, "citations between computer science papers; embedded"),
     "cora": DatasetInfo(2_708, 1_433, 5_278, 7, "citations between machine learning papers"),
     "pubmed": DatasetInfo(19_717, 500, 44_324, 3, "citations between diabetes papers"),
+    "ogbn-arxiv": DatasetInfo(169_343, 128, 1_157_799, 40, "citations between computer science preprints"),
+    "ogbn-proteins": DatasetInfo(132_534, 8, 39_561_252, 112, "associations of proteins of eight species"),
+    "ogbl-collab": DatasetInfo(235_868, 128, 1_179_052, 0, "collaborations of authors, repeated ones counted"),
 }
 
 
-def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData:
+def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData | LinkData:
     """Load a known dataset (any case) or an `.npz` file (see `load_npz`).
 
     Raw files are looked for in `data_root`, `$ACEGLT_DATA` and the user's cache, and downloaded into the
@@ -46,6 +50,8 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData:
     name = name_or_path.lower()
     if name == "citeseer":
         return load_citeseer()
+    if name in ogb.RELEASES:
+        return ogb.load_ogb(name, data_root)
     if name in KNOWN:
         return load_planetoid(name, data_root)
     if name.endswith(".npz") or os.path.exists(name_or_path):
@@ -61,7 +67,8 @@ def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]
     """List (name, present, where) of each known dataset; where an absent one will be downloaded to."""
     listing = []
     for name in KNOWN:
-        folder = find_raw(name, data_root)
-        where = "embedded" if name == "citeseer" else str(folder or cache_folder(name))
+        source = ogb if name in ogb.RELEASES else planetoid
+        folder = source.find_raw(name, data_root)
+        where = "embedded" if name == "citeseer" else str(folder or source.cache_folder(name))
         listing.append((name, name == "citeseer" or folder is not None, where))
     return listing

@@ -17,15 +17,41 @@ class GraphData:
     name: str
     x: torch.Tensor  # [N, F] float32
     edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
-    y: torch.Tensor  # [N] int64 class of each node
+    y: torch.Tensor  # [N] int64 class of each node, or [N, T] of 0, 1 and NaN (unknown) for several labels
     train_mask: torch.Tensor  # [N] bool
     val_mask: torch.Tensor  # [N] bool
     test_mask: torch.Tensor  # [N] bool
+    edge_weight: torch.Tensor | None = None  # [A]
+    edge_attr: torch.Tensor | None = None  # [A, D] float32 features of the arcs
 
     @property
     def num_nodes(self) -> int:
         return self.x.shape[0]
 
     def edge_subgraph(self, subset: torch.Tensor) -> GraphData:
+        """The same nodes with a subset [A] bool of the arcs."""
+        weight = None if self.edge_weight is None else self.edge_weight[subset]
+        attr = None if self.edge_attr is None else self.edge_attr[subset]
+        return replace(self, edge_index=self.edge_index[:, subset], edge_weight=weight, edge_attr=attr)
+
+
+@dataclass(frozen=True)
+class LinkData:
+    """A graph with features, and edges that are held out from it; the arcs of the graph are the training edges."""
+
+    name: str
+    x: torch.Tensor  # [N, F] float32
+    edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
+    val_edges: torch.Tensor  # [2, V] int64
+    val_negatives: torch.Tensor  # [2, …] int64, pairs that are no edges
+    test_edges: torch.Tensor
+    test_negatives: torch.Tensor
+    metric: str  # hits@K
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    def edge_subgraph(self, subset: torch.Tensor) -> LinkData:
         """The same nodes with a subset [A] bool of the arcs."""
         return replace(self, edge_index=self.edge_index[:, subset])

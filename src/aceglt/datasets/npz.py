@@ -1,8 +1,9 @@
 """A user's own graph in an `.npz` file.
 
-Arrays: `x` [N, F] numbers, `edge_index` [2, A] integers, `y` [N] integers, `train_mask`, `val_mask` and
-`test_mask` [N] booleans. Sparse features may take the place of `x`, as the parts of a scipy CSR matrix:
-`x_data`, `x_indices`, `x_indptr` and `x_shape`. Other arrays are ignored.
+Arrays: `x` [N, F] numbers, `edge_index` [2, A] integers, `y` [N] integers, or [N, T] numbers for several labels,
+`train_mask`, `val_mask` and `test_mask` [N] booleans (all three may be missing if the split is drawn), and, where
+edges have them, weights `edge_weight` [A] and features `edge_attr` [A, D]. Sparse features may take the place of `x`,
+as the parts of a scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`. Other arrays are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from aceglt.errors import DataError
 
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
-_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS)
+_EDGES = ("edge_weight", "edge_attr")
+_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *_EDGES, "batch")
 
 _KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b"}
 _NUMBERS, _INTEGERS, _BOOLEANS = _KINDS
@@ -44,6 +46,9 @@ def save_npz(path: str | Path, data: GraphData) -> None:
     arrays = _csr(x) if sparse else {"x": x}
     for name in ("edge_index", "y", *_MASKS):
         arrays[name] = getattr(data, name).cpu().numpy()
+    for name in _EDGES:
+        if (values := getattr(data, name)) is not None:
+            arrays[name] = values.detach().cpu().numpy()
     write_arrays(Path(path).expanduser(), arrays)
 
 
@@ -55,14 +60,33 @@ class _Reader:
         self.arrays = read_arrays(path, _NAMES)
 
     def graph(self) -> GraphData:
+        if "batch" in self.arrays:
+            raise self.wrong("batch", "a batch of graphs", "one graph: graph-level tasks are not supported")
         x = self.features()
         num_nodes = len(x)
         arcs = self.take("edge_index", _INTEGERS, (2, None))
         self.check_range("edge_index", arcs, num_nodes)
+        edges = {name: self.edge_values(name, arcs.shape[1]) for name in _EDGES if name in self.arrays}
+        return GraphData(
+            self.path.stem, torch.from_numpy(x), _long(arcs), self.targets(num_nodes), *self.masks(num_nodes), **edges
+        )
+
+    def masks(self, num_nodes: int) -> list[torch.Tensor]:
+        """The split; without any mask, nobody's, since it may yet be drawn."""
+        if not any(name in self.arrays for name in _MASKS):
+            return [torch.zeros(num_nodes, dtype=torch.bool) for _ in _MASKS]
+        return [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
+
+    def targets(self, num_nodes: int) -> torch.Tensor:
+        if "y" in self.arrays and self.arrays["y"].ndim == 2:
+            return torch.from_numpy(self.take("y", _NUMBERS, (num_nodes, None)).astype(np.float32))
         y = self.take("y", _INTEGERS, (num_nodes,))
         self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-        masks = [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
-        return GraphData(self.path.stem, torch.from_numpy(x), _long(arcs), _long(y), *masks)
+        return _long(y)
+
+    def edge_values(self, name: str, num_arcs: int) -> torch.Tensor:
+        values = self.take(name, _NUMBERS, (num_arcs,) if name == "edge_weight" else (num_arcs, None))
+        return torch.from_numpy(values.astype(np.float32))
 
     def features(self) -> npt.NDArray[np.float32]:
         sparse = [name for name in _SPARSE if name in self.arrays]

@@ -10,6 +10,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +136,7 @@ def row_normalised(data: GraphData) -> GraphData:
     # No row of these graphs sums to something between 0 and 1, so the clamp only spares the zero rows. It is
     # what PyG does, and keeps the result equal to the last bit.
     x = data.x / data.x.sum(dim=1, keepdim=True).clamp(min=1)
-    return GraphData(data.name, x, data.edge_index, data.y, data.train_mask, data.val_mask, data.test_mask)
+    return replace(data, x=x)
 
 
 def both_directions(u: npt.NDArray[np.int64], v: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[np.int64]:

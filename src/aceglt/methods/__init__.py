@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aceglt.methods.ace import Ace
 from aceglt.methods.base import Level, Method, Selection
+from aceglt.methods.gebt import Gebt
 from aceglt.methods.random import Random
 from aceglt.methods.ugs import Ugs
 
-METHODS: dict[str, type[Method]] = {"random": Random, "ugs": Ugs, "ace": Ace}
+METHODS: dict[str, type[Method]] = {"random": Random, "ugs": Ugs, "gebt": Gebt, "ace": Ace}
 
-__all__ = ["METHODS", "Ace", "Level", "Method", "Random", "Selection", "Ugs"]
+__all__ = ["METHODS", "Ace", "Gebt", "Level", "Method", "Random", "Selection", "Ugs"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from aceglt import rng, sampling
 from aceglt.errors import ConfigError
 from aceglt.masks import Masks, share
-from aceglt.methods.base import Level, Selection
+from aceglt.methods.base import Level, Selection, require
 from aceglt.methods.ugs import Ugs
 
 
@@ -42,12 +42,12 @@ class Ace:
     """Which round's masks are kept: the last, or the best on validation (one more training of the retained part)."""
 
     def __post_init__(self) -> None:
-        _require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
-        _require(self.refine_epochs >= 1, "refine_epochs", self.refine_epochs, "1 or more")
-        _require(0 < self.exchange <= 1, "exchange", self.exchange, "in (0, 1]")
-        _require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
-        _require(0 <= self.threshold <= 1, "threshold", self.threshold, "in [0, 1]")
-        _require(self.keep in ("last", "best"), "keep", self.keep, "'last' or 'best'")
+        require(self, "rounds", self.rounds >= 0, "0 or more")
+        require(self, "refine_epochs", self.refine_epochs >= 1, "1 or more")
+        require(self, "exchange", 0 < self.exchange <= 1, "in (0, 1]")
+        require(self, "temperature", self.temperature >= 0, "0 or more")
+        require(self, "threshold", 0 <= self.threshold <= 1, "in [0, 1]")
+        require(self, "keep", self.keep in ("last", "best"), "'last' or 'best'")
         if self.replacement and self.temperature == 0:
             raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
 
@@ -176,8 +176,3 @@ def _best(candidates: list[tuple[Tensor, Masks]]) -> Masks:
     best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
     chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
     return Masks.cat(chosen)
-
-
-def _require(ok: bool, name: str, value: object, expected: str) -> None:
-    if not ok:
-        raise ConfigError(f"ace: {name} must be {expected}, found {value}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -10,8 +10,21 @@ import torch
 from torch import Tensor
 
 from aceglt import rng
+from aceglt.errors import ConfigError
 from aceglt.masks import Counts, Masks, Scores
-from aceglt.train import Fit
+from aceglt.train import Fit, Watch
+
+
+class TrainScores(Protocol):
+    """Trains scores beside the weights, from the initial weights."""
+
+    def __call__(
+        self, masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
+    ) -> Fit:
+        """Takes any number of batches of a level's runs, one after the other, as one.
+
+        Without `weights`, weights have no scores: theirs are the weights themselves. `watch` may end a run's training.
+        """
 
 
 @dataclass(frozen=True)
@@ -26,9 +39,7 @@ class Level:
     seeds: Sequence[int]
     epochs: int
     """Epochs of a full training."""
-    train_scores: Callable[[Masks, int, str], Fit]
-    """(masks, epochs, phase) → scores trained beside the weights, from the initial weights. Takes any number of batches
-    of these runs, one after the other, as one."""
+    train_scores: TrainScores
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.rng`."""
@@ -49,7 +60,7 @@ class Selection:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     """Plain numbers and lists over runs, for results.json."""
     epochs: int = 0
-    """Training epochs that the selection cost, per run."""
+    """Training epochs that the selection cost per run, the most where runs differ."""
 
 
 @runtime_checkable
@@ -62,4 +73,10 @@ class Method(Protocol):
         """Choose masks with exactly `level.keep` alive elements."""
 
     def cost(self, epochs: int) -> int:
-        """Epochs that `select` will train per run and level, for estimates of the time left."""
+        """Epochs that `select` will train per run and level at most, for estimates of the time left."""
+
+
+def require(method: Method, option: str, ok: bool, expected: str) -> None:
+    """Refuse an option of a method that is not as expected."""
+    if not ok:
+        raise ConfigError(f"{method.name}: {option} must be {expected}, found {getattr(method, option)}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aceglt.stats import best_level, mean_std
+from aceglt.stats import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
@@ -39,7 +39,7 @@ class RunView:
     @property
     def metric(self) -> str:
         """The metric in words."""
-        return {"rocauc": "ROC-AUC", "roc_auc": "ROC-AUC"}.get(text(self, "metric"), text(self, "metric"))
+        return metric_in_words(text(self, "metric"))
 
     @property
     def sparsity(self) -> str:

@@ -26,11 +26,10 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
     """
     if loss is None and metric is None:
         return problem
-    outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device, requires_grad=True)
     if loss is not None:
-        _check_loss(_tried(loss, outputs, problem))
+        _check_loss(_tried(loss, problem))
     if metric is not None:
-        _check_metric(_tried(metric, outputs.detach(), problem, "val"))
+        _check_metric(_tried(metric, problem.measured("val"), "val"))
     kind: Any = type(problem)
 
     class Own(kind):  # type: ignore[misc]
@@ -47,17 +46,20 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
             return labelled + problem.loss(outputs, soft, key) - problem.loss(outputs, None, key)
 
         def measure(self, outputs: Tensor, split: Split) -> Tensor:
-            return problem.measure(outputs, split) if metric is None else metric(outputs, problem, split).double()
+            if metric is None:
+                return problem.measure(outputs, split)
+            return metric(outputs, problem.measured(split), split).double()
 
     own: Problem = Own(**{field.name: getattr(problem, field.name) for field in fields(problem)})
     return own
 
 
-def _tried(function: Callable[..., Tensor], outputs: Tensor, *rest: Any) -> tuple[str, Tensor]:
+def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> tuple[str, Tensor]:
     """The function's name, and what it returns for two runs."""
     name = name_of(function)
+    outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device, requires_grad=True)
     try:
-        result = function(outputs, *rest)
+        result = function(outputs, problem, *rest)
     except Exception as reason:
         raise ConfigError(
             f"{name} failed on outputs of shape {list(outputs.shape)} (runs, nodes, outputs): "

@@ -1,0 +1,227 @@
+"""ogbn-arxiv, ogbn-proteins and ogbl-collab from the files of the Open Graph Benchmark (Hu et al., 2020).
+
+The raw files are read here and not by ogb's dataset classes, which unpickle a processed copy without a check: raw
+graphs and node splits are CSV, read by pandas, and ogbl-collab's edge splits, which exist as pickles alone, go through
+torch's restricted unpickler, which makes tensors, arrays and containers and nothing else. Files are downloaded by the
+package ogb, which is imported when that is needed.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aceglt.datasets._roots import cache_root, roots
+from aceglt.datasets.base import GraphData, LinkData
+from aceglt.errors import DataError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Release:
+    """Where ogb keeps a dataset, and which of its files are read."""
+
+    family: str
+    split: str
+    raw: tuple[str, ...]
+    split_suffix: str = "csv.gz"
+
+    @property
+    def files(self) -> list[str]:
+        raw = [f"raw/{name}.csv.gz" for name in self.raw]
+        return raw + [f"split/{self.split}/{part}.{self.split_suffix}" for part in ("train", "valid", "test")]
+
+
+RELEASES = {
+    "ogbn-arxiv": _Release("nodeproppred", "time", ("edge", "num-node-list", "node-feat", "node-label")),
+    "ogbn-proteins": _Release(
+        "nodeproppred", "species", ("edge", "num-node-list", "edge-feat", "node-label", "node_species")
+    ),
+    "ogbl-collab": _Release("linkproppred", "time", ("edge", "num-node-list", "node-feat"), "pt"),
+}
+
+_OLD_NAMES = {"raw/node_species.csv.gz": "raw/species.csv.gz"}  # as the zip file has it, before ogb renames it
+
+
+def load_ogb(name: str, data_root: str | Path | None = None) -> GraphData | LinkData:
+    """Load a dataset of `RELEASES` with its official split, downloading it if no folder has it.
+
+    Edges are listed once, as in the files; `Problem` makes the graph undirected. ogbn-proteins has species as one-hot
+    node features, eight features per edge and `y` [N, 112] of 0 and 1. ogbl-collab is a `LinkData`.
+
+    Raises `DataError` if a file is damaged, or if files are missing and cannot be downloaded.
+    """
+    reader = _Reader(name, find_raw(name, data_root) or _download(name))
+    return reader.link_data() if name == "ogbl-collab" else reader.node_data()
+
+
+def cache_folder(name: str) -> Path:
+    """Return the folder that a download goes to."""
+    return cache_root() / "ogb" / _folder(name)
+
+
+def find_raw(name: str, data_root: str | Path | None = None) -> Path | None:
+    """Return the first folder that has all files of `name`, laid out as ogb does, or None."""
+    layouts = [f"{parent}{_folder(name)}{suffix}" for parent in ("ogb/", "") for suffix in ("", "_pyg")]
+    for folder in (root / layout for root in roots(data_root) for layout in layouts):
+        if all(_path(folder, file).is_file() for file in RELEASES[name].files):
+            return folder
+    return None
+
+
+class _Reader:
+    """The files of one dataset, each checked as it is read."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.release = name, folder, RELEASES[name]
+        counts = self.table("num-node-list", np.int64, None, 1)
+        if len(counts) != 1:
+            raise DataError(f"{folder}/raw/num-node-list.csv.gz: names {len(counts)} graphs, expected one")
+        self.nodes = int(counts[0, 0])
+
+    def node_data(self) -> GraphData:
+        edge_index, edge_attr = self.edges(), None
+        labels = self.table("node-label", np.float32, self.nodes, None if self.name == "ogbn-proteins" else 1)
+        if self.name == "ogbn-proteins":
+            species = self.table("node_species", np.int64, self.nodes, 1)
+            kinds = np.unique(species, return_inverse=True)[1]
+            x = torch.nn.functional.one_hot(torch.from_numpy(kinds.reshape(-1)))
+            edge_attr = torch.from_numpy(self.table("edge-feat", np.float32, edge_index.shape[1]))
+            y = torch.from_numpy(labels)
+        else:
+            x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
+            y = torch.from_numpy(labels).squeeze(1).long()
+        train, val, test = (self.mask(part) for part in ("train", "valid", "test"))
+        return GraphData(self.name, x.float(), edge_index, y, train, val, test, edge_attr=edge_attr)
+
+    def link_data(self) -> LinkData:
+        x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
+        pairs = {
+            f"{ours}_{kind}": self.pairs(theirs, key)
+            for ours, theirs in (("val", "valid"), ("test", "test"))
+            for kind, key in (("edges", "edge"), ("negatives", "edge_neg"))
+        }
+        return LinkData(self.name, x, self.edges(), metric="hits@50", **pairs)
+
+    def edges(self) -> torch.Tensor:
+        return self.nodes_in(self.table("edge", np.int64, None, 2).T, "raw/edge.csv.gz")
+
+    def mask(self, part: str) -> torch.Tensor:
+        file = f"split/{self.release.split}/{part}.csv.gz"
+        nodes = self.nodes_in(self.read(file, np.int64), file)
+        mask = torch.zeros(self.nodes, dtype=torch.bool)
+        mask[nodes.flatten()] = True
+        return mask
+
+    def pairs(self, part: str, key: str) -> torch.Tensor:
+        """[2, n] pairs of nodes of a split's pickle."""
+        file = f"split/{self.release.split}/{part}.pt"
+        content = _load_arrays(self.folder / file)
+        pairs = np.asarray(content.get(key)) if isinstance(content, dict) else np.zeros(0)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
+            raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
+        return self.nodes_in(pairs.T, file)
+
+    def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> Array:
+        """A raw table [rows, columns]; None stands for any number."""
+        file = f"raw/{name}.csv.gz"
+        table = self.read(file, kind)
+        if len(table) != (rows if rows is not None else len(table)) or columns not in (None, table.shape[1]):
+            raise DataError(
+                f"{_path(self.folder, file)}: has {len(table)} rows and {table.shape[1]} columns, expected "
+                f"{'any number of' if rows is None else rows} rows and {columns or 'any number of'} columns"
+            )
+        return table
+
+    def read(self, file: str, kind: type) -> Array:
+        return _read_csv(_path(self.folder, file), kind)
+
+    def nodes_in(self, nodes: Array, file: str) -> torch.Tensor:
+        """Node numbers as a tensor, if all are nodes of the graph."""
+        if nodes.size and not 0 <= nodes.min() <= nodes.max() < self.nodes:
+            bad = nodes.min() if nodes.min() < 0 else nodes.max()
+            raise DataError(f"{self.folder / file}: names node {bad}, but the graph has nodes 0 to {self.nodes - 1}")
+        return torch.from_numpy(np.ascontiguousarray(nodes, dtype=np.int64))
+
+
+def _read_csv(path: Path, kind: type) -> Array:
+    try:
+        import pandas
+    except ImportError:
+        raise _needs_ogb(path.name) from None
+    try:
+        table: Array = pandas.read_csv(path, compression="gzip", header=None, dtype=kind).to_numpy(copy=True)
+    # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: cannot be read as a table of {np.dtype(kind).name} ({reason})") from error
+    return table
+
+
+def _load_arrays(path: Path) -> Any:
+    """What torch wrote, if it is made of arrays, tensors and containers alone; nothing else is executed."""
+    rebuild: Any = np.zeros(0).__reduce__()[0]  # its module has been renamed: files have either name
+    allowed: list[Any] = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    allowed += [np.ndarray, np.dtype, *(type(np.dtype(kind)) for kind in (np.int64, np.int32, np.float64, np.float32))]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            return torch.load(path, weights_only=True)
+    # A damaged file makes torch raise anything; a forbidden one, an UnpicklingError.
+    except Exception as error:
+        raise DataError(f"{path}: is damaged, or holds something other than arrays") from error
+
+
+def _folder(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _path(folder: Path, file: str) -> Path:
+    path = folder / file
+    return folder / _OLD_NAMES[file] if file in _OLD_NAMES and not path.is_file() else path
+
+
+def _download(name: str) -> Path:
+    """Let ogb fetch and unpack the zip file into the cache; return its folder."""
+    try:
+        from ogb.utils.url import download_url, extract_zip
+    except ImportError:
+        raise _needs_ogb(name) from None
+    target = cache_folder(name)
+    try:
+        url, unpacked = _address(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=cache_root()) as temporary:
+            extract_zip(download_url(url, temporary), temporary)
+            os.replace(Path(temporary) / unpacked, target)
+    # ogb passes on whatever its network stack raises; no common base but Exception.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{name} is not on this machine and cannot be downloaded ({reason}); put the files "
+            f"{', '.join(RELEASES[name].files)} of its zip file into {target}, or into {_folder(name)} in a folder "
+            "that --data-root or $ACEGLT_DATA names"
+        ) from error
+    return target
+
+
+def _address(name: str) -> tuple[str, str]:
+    """The address of a dataset's zip file and the folder in it, from ogb's own list."""
+    import ogb
+
+    with open(Path(ogb.__file__).parent / RELEASES[name].family / "master.csv", newline="") as lines:
+        header, *rows = csv.reader(lines)
+    facts = {row[0]: row[header.index(name)] for row in rows}
+    return facts["url"], facts["download_name"]
+
+
+def _needs_ogb(what: str) -> DataError:
+    return DataError(f"{what}: OGB datasets need the package ogb: pip install 'aceglt[ogb]'")
