@@ -151,6 +151,9 @@ def search(
     partitions: Annotated[
         int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
     ] = None,
+    runs_at_once: Annotated[
+        int | None, _option("How many runs share the GPU [default: all]; fewer need less of its memory.", panel=_TRAIN)
+    ] = None,
     embedding: Annotated[
         int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
     ] = None,
@@ -263,8 +266,8 @@ def search(
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(
-            out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, observer=progress,
-            command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
+            out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, runs_at_once=runs_at_once,
+            observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
         )  # fmt: skip
     from aceglt.show import print_run
 
