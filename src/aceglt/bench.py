@@ -26,7 +26,6 @@ from aceglt.compact import synchronise
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.graph import Graph
-from aceglt.macs import inference_macs
 from aceglt.ops import Features
 from aceglt.portable import LayerSpec
 from aceglt.runner import pick_device
@@ -111,18 +110,32 @@ def benchmark(
     pruned = ticket.apply(data)
     target = pick_device(device)
     variants = _variants(ticket, target)
-    inputs = {
-        name: _Inputs(data.x.to(target), (pruned if name == "ticket" else data).edge_index.to(target))
-        for name in variants
-    }
+    x = data.x.to(target, ticket.trained.prunable.dtype)
+    arcs = {name: _arcs(pruned if name == "ticket" else data, ticket.graph.directed).to(target) for name in variants}
+    inputs = {name: _Inputs(x, arcs[name]) for name in variants}
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
         rows = [
-            _row(ticket, name, variants[name], _peak_bytes(variants[name], inputs[name], target), times[name])
+            _row(
+                ticket,
+                name,
+                variants[name],
+                inputs[name],
+                _peak_bytes(variants[name], inputs[name], target),
+                times[name],
+            )
             for name in VARIANTS
         ]
     kernels = variants["ticket"].kernels()
     return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, kernels)
+
+
+def _arcs(data: Any, directed: bool) -> Tensor:
+    """PyG's edge_index, an undirected edge in both directions however the data lists it."""
+    from torch_geometric.utils import to_undirected
+
+    arcs: Tensor = data.edge_index
+    return arcs if directed else to_undirected(arcs, num_nodes=len(data.x))
 
 
 @dataclass(frozen=True)
@@ -291,13 +304,13 @@ def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def _row(ticket: Ticket, name: str, variant: _Variant, memory: int, times: Times) -> Row:
-    alive = ticket.masks.alive if name == "ticket" else ticket.masks.total
+def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Row:
+    graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
     return Row(
         variant=name,
-        macs=inference_macs(ticket.backbone(), ticket.graph, alive),
+        macs=ticket.sizes["macs" if name == "ticket" else "dense_macs"],
         parameters=variant.parameters,
-        edges=alive.edges,
+        edges=graph.num_edges,
         file_bytes=variant.file_bytes(),
         memory_bytes=memory,
         **{what: Latency.of(seconds) for what, seconds in times.items()},
@@ -362,7 +375,10 @@ _LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "nod
 
 def write_plot(result: Benchmark, path: str | Path) -> None:
     """The latencies as bars in one HTML page, which needs no network."""
-    import plotly.graph_objects as go
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise ConfigError("the plot needs plotly: pip install plotly") from None
 
     bars = [
         go.Bar(

@@ -54,7 +54,8 @@ def _guarded(command: F) -> F:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
             _fail(
-                "interrupted; the same command continues where it stopped",
+                "interrupted"
+                + ("; the same command continues where it stopped" if command.__name__ == "search" else ""),
                 143 if isinstance(stop, _Terminated) else 130,
             )
         except BrokenPipeError:
@@ -328,7 +329,7 @@ def predict(
 
     loaded = Ticket.load(ticket)
     probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
-    write_csv(out, probabilities)
+    write_csv(out, probabilities, loaded.several)
     console.print(f"{len(probabilities):,} predictions: {out}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from aceglt import portable
 from aceglt.compact import shrink
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.portable import LayerSpec, TicketModel
 from aceglt.ticket import Ticket
 
@@ -33,6 +33,10 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
     """
     if format not in FORMATS:
         raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
+    if ticket.config.task == "inductive":
+        raise TicketError(
+            "the edges of an inductive ticket are numbered within its training graph; use apply and predict"
+        )
     path = Path(out)
     if path.exists():
         raise RunError(f"{path} exists already; choose another folder")

@@ -233,7 +233,8 @@ class _Runner:
         if self.run is None:
             return
         recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
-        self.search.runs_at_once = self.search.runs_at_once or recorded.get("runs_at_once")
+        if self.problem.device.type == "cuda":
+            self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
         kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
         environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
         write_json(self.run.environment, environment)
@@ -325,6 +326,7 @@ class _Runner:
             },
             graph=replace(self.problem.graph.to("cpu"), edge_attr=None),
             fingerprint=self.problem.graph.fingerprint,
+            several=self.problem.several,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
