@@ -41,7 +41,7 @@ def test_every_figure_is_there(result: Benchmark) -> None:
         for latency in (row.full, row.first, row.node):
             assert 0 < latency.median <= latency.p95
     assert result.speedup("dense") == result["dense"].full.median / result["ticket"].full.median
-    assert set(result.kernels) >= {"layers.0.heads.0", "layers.1.heads.0"}
+    assert {name.split(".")[1] for name in result.kernels} >= {"0", "1"}
 
 
 def test_median_and_95th_percentile_are_in_milliseconds() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from aceglt import ops
 from aceglt.errors import DataError
-from aceglt.graph import pointers
-from aceglt.portable import ACTIVATIONS, Layer, LayerSpec, Linear
+from aceglt.graph import GraphBatch, pointers
+from aceglt.portable import OWN, SELF_LOOPS, Block, Layer, Linear, Spec
+from aceglt.shrink import shrink
 
 _TRIALS = 3
 _FEW_NODES = 64
@@ -41,20 +42,20 @@ class CompactModel(nn.Module):
 
     features: Tensor
 
-    def __init__(self, layers: Sequence[LayerSpec], coefficients: str, directed: bool = False) -> None:
+    def __init__(self, layers: Sequence[Spec], coefficients: str, directed: bool = False) -> None:
         super().__init__()
         self.coefficients, self.directed = coefficients, directed
         self.in_features = layers[0].weight.shape[0]
         features, shrunk = shrink(layers)
         self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(Layer(spec, MeasuredLinear) for spec in shrunk)
+        self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
 
     @torch.no_grad()
     def prepare(self, x: Tensor, edge_index: Tensor) -> Inputs:
         """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
-        first = cast(MeasuredLinear, cast(Layer, self.layers[0]).heads[0])
+        first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
         graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
         return Inputs(first.choose_input(x, self.features), graph)
@@ -78,77 +79,6 @@ class CompactModel(nn.Module):
         return {name: ", ".join(part.used) for name, part in named}
 
 
-def shrink(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:
-    """Which features are read, and the same network without units that nobody reads or that never vary."""
-    read = torch.ones(layers[-1].weight.shape[1], dtype=torch.bool)  # all outputs of the last layer are
-    kept: list[LayerSpec] = []
-    for layer in reversed(layers):
-        wanted = _units(layer, read)
-        read = _reads(wanted)
-        kept.insert(0, _inputs(wanted, read))
-    for i in range(1, len(kept)):
-        kept[i - 1], kept[i] = _fold(kept[i - 1], kept[i])
-    return read.nonzero().squeeze(1), kept
-
-
-def _reads(layer: LayerSpec) -> Tensor:
-    """[in] bool: which inputs an alive weight reads; one stays in any case, for tensors of width 0 are no good."""
-    reads = (layer.weight != 0).any(dim=1)
-    if layer.attention is not None:
-        reads |= (layer.attention != 0).any(dim=1)
-    return _not_none(reads)
-
-
-def _not_none(chosen: Tensor) -> Tensor:
-    if not chosen.any():
-        chosen = chosen.clone()
-        chosen[0] = True
-    return chosen
-
-
-def _inputs(layer: LayerSpec, keep: Tensor) -> LayerSpec:
-    attention = None if layer.attention is None else layer.attention[keep]
-    return replace(layer, weight=layer.weight[keep], attention=attention)
-
-
-def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
-    """The layer with some of its units; heads without any go, and their attention with them."""
-    widths = [int(part.sum()) for part in keep.split(layer.widths)]
-    heads = torch.tensor([width > 0 for width in widths], device=keep.device).repeat(2)
-    return replace(
-        layer,
-        weight=layer.weight[:, keep],
-        widths=tuple(width for width in widths if width),
-        shift=None if layer.shift is None else layer.shift[keep],
-        bias=None if layer.bias is None else layer.bias[keep],
-        attention=None if layer.attention is None else layer.attention[:, heads],
-        attention_shift=None if layer.attention_shift is None else layer.attention_shift[heads],
-    )
-
-
-def _fold(layer: LayerSpec, after: LayerSpec) -> tuple[LayerSpec, LayerSpec]:
-    """Units without alive inputs are activation(bias) at every node: a constant shift of the next layer."""
-    varies = (layer.weight != 0).any(dim=0)
-    if layer.shift is not None:
-        varies |= layer.shift != 0
-    varies = _not_none(varies)
-    if layer.bias is not None:
-        constant = ACTIVATIONS[layer.activation](layer.bias[~varies].clone())
-        after = replace(
-            after,
-            shift=_add(after.shift, constant @ after.weight[~varies]),
-            attention_shift=None
-            if after.attention is None
-            else _add(after.attention_shift, constant @ after.attention[~varies]),
-        )
-    return _units(layer, varies), _inputs(after, varies)
-
-
-def _add(shift: Tensor | None, more: Tensor) -> Tensor | None:
-    total = more if shift is None else shift + more
-    return total if bool(total.any()) else None
-
-
 class CsrGraph:
     """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind."""
 
@@ -156,9 +86,9 @@ class CsrGraph:
         self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
     ) -> None:
         self.num_nodes = num_nodes
-        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, self_loops=coefficients != "mean")
+        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, coefficients in SELF_LOOPS)
         self._rowptr, self._col32 = pointers(self.row, num_nodes), self.col.int()
-        self._own = None if coefficients == "attention" else self._matrix(self._coefficients(coefficients, dtype))
+        self._own = self._matrix(self._coefficients(coefficients, dtype)) if coefficients in OWN else None
 
     def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
         degree = self._rowptr.diff().to(dtype)
@@ -180,6 +110,17 @@ class CsrGraph:
 
     def softmax(self, logits: Tensor) -> Tensor:
         return ops.softmax_rows(logits, self._rowptr, self.row)
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor) -> Tensor:
+        scores = y.new_ones(len(self.row))
+        return ops.softmax_messages(self._batch, y.unsqueeze(0), scores, temperature).squeeze(0)
+
+    @cached_property
+    def _batch(self) -> GraphBatch:
+        """The arcs as a batch of one run, each an edge of its own."""
+        arcs = len(self.row)
+        numbers = torch.arange(arcs, device=self.row.device)
+        return GraphBatch.build(1, self.num_nodes, arcs, [self.row], [self.col], [numbers])
 
 
 def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:
