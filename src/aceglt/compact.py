@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from aceglt import ops
 from aceglt.errors import DataError
-from aceglt.graph import GraphBatch, pointers
-from aceglt.portable import OWN, SELF_LOOPS, Block, Layer, Linear, Spec
+from aceglt.graph import Graph, pointers
+from aceglt.portable import OWN, SELF_LOOPS, Block, EdgeMap, Layer, Linear, Spec
 from aceglt.shrink import shrink
 
 _TRIALS = 3
@@ -27,17 +27,19 @@ class Inputs:
     """Features and graph as a model reads them: made once, used for any number of forward passes."""
 
     x: Tensor  # [N, F'] dense or CSR
-    graph: CsrGraph
+    graph: CsrGraph | ArcBatch
 
 
 class CompactModel(nn.Module):
     """Outputs [N, classes] from all features x [N, F] and a PyG `edge_index`, as the masked model gives them.
 
-    Dead hidden units, features that no alive weight reads and dead edges are not there. Each product runs on the kernel
-    that was fastest when this machine first met its shape. It is for inference; no gradients are kept.
+    Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
+    norms need all hidden units, unread features and units of the encoder. Each product runs on the kernel that was
+    fastest when this machine first met its shape. It is for inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
-    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`.
+    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model with
+    `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
     """
 
     features: Tensor
@@ -46,19 +48,37 @@ class CompactModel(nn.Module):
         super().__init__()
         self.coefficients, self.directed = coefficients, directed
         self.in_features = layers[0].weight.shape[0]
+        self.edge_features = max(layer.edge_features for layer in layers)
         features, shrunk = shrink(layers)
         self.register_buffer("features", features)  # [F'] which features are read
         self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
 
     @torch.no_grad()
-    def prepare(self, x: Tensor, edge_index: Tensor) -> Inputs:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
         """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
         first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
-        graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
-        return Inputs(first.choose_input(x, self.features), graph)
+        return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))
+
+    def _graph(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> CsrGraph | ArcBatch:
+        if self.coefficients != "softmax":
+            return CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
+        return ArcBatch(edge_index, x.shape[0], self.directed, self._checked_attr(edge_index, edge_attr), x.dtype)
+
+    def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor | None:
+        if self.edge_features == 0:
+            return None
+        if edge_attr is not None and edge_attr.dim() == 1:
+            edge_attr = edge_attr.unsqueeze(1)
+        if edge_attr is None or edge_attr.shape != (edge_index.shape[1], self.edge_features):
+            found = "none" if edge_attr is None else f"shape {list(edge_attr.shape)}"
+            raise DataError(
+                f"the model reads {self.edge_features} features per edge: edge_attr must have shape "
+                f"[{edge_index.shape[1]}, {self.edge_features}], found {found}"
+            )
+        return edge_attr
 
     @torch.no_grad()
     def run(self, inputs: Inputs) -> Tensor:
@@ -68,9 +88,9 @@ class CompactModel(nn.Module):
             blocks = layer(blocks, inputs.graph)
         return blocks[0]
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
-        return self.run(self.prepare(x, edge_index))
+        return self.run(self.prepare(x, edge_index, edge_attr))
 
     @property
     def kernels(self) -> Mapping[str, str]:
@@ -111,16 +131,26 @@ class CsrGraph:
     def softmax(self, logits: Tensor) -> Tensor:
         return ops.softmax_rows(logits, self._rowptr, self.row)
 
-    def softmax_sum(self, y: Tensor, temperature: Tensor) -> Tensor:
-        scores = y.new_ones(len(self.row))
-        return ops.softmax_messages(self._batch, y.unsqueeze(0), scores, temperature).squeeze(0)
 
-    @cached_property
-    def _batch(self) -> GraphBatch:
-        """The arcs as a batch of one run, each an edge of its own."""
-        arcs = len(self.row)
-        numbers = torch.arange(arcs, device=self.row.device)
-        return GraphBatch.build(1, self.num_nodes, arcs, [self.row], [self.col], [numbers])
+class ArcBatch:
+    """The arcs as a search has them, with the features of edges that the steps of a residual network read."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, directed: bool, edge_attr: Tensor | None, dtype: torch.dtype
+    ) -> None:
+        try:
+            graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_attr=edge_attr)
+        except ValueError as problem:
+            raise DataError(str(problem)) from None
+        if graph.edge_attr is not None:
+            graph = replace(graph, edge_attr=graph.edge_attr.to(dtype))
+        alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=edge_index.device)
+        self._batch = graph.batch(alive, self_loops=False)
+        self._scores = torch.ones(self._batch.num_arcs, dtype=dtype, device=edge_index.device)
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        terms = None if edge is None else (edge[0].unsqueeze(0), edge[1].unsqueeze(0))
+        return ops.softmax_messages(self._batch, y.unsqueeze(0), self._scores, temperature, terms).squeeze(0)
 
 
 def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from aceglt import portable
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.portable import Spec, TicketModel
 from aceglt.shrink import shrink
 from aceglt.ticket import Ticket
@@ -107,6 +107,10 @@ def alive_arcs(ticket: Ticket) -> Tensor:
 def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
     """Features that are read, layers without what is dead, and how arcs are weighed."""
     backbone = ticket.backbone()
+    if backbone.edge_features:
+        raise TicketError(
+            "the ticket's model reads edge_attr, which a ticket does not hold; export is for those without"
+        )
     features, layers = shrink(backbone.layers(ticket.trained_weights()))
     return features, layers, backbone.coefficients
 

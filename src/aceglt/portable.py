@@ -44,6 +44,11 @@ class LayerSpec:
     attention: Tensor | None = None  # [in, 2·heads]
     attention_shift: Tensor | None = None  # [2·heads]
 
+    @property
+    def edge_features(self) -> int:
+        """How many features of edges it reads."""
+        return 0
+
     def module(self, linear: type[Linear]) -> Layer:
         """The layer, with this kind of product."""
         return Layer(self, linear)
@@ -54,7 +59,8 @@ class BlockSpec:
     """A step of a residual network: y·weight + bias, and h itself if it is residual.
 
     y is h, or ReLU(norm·scale + shift) of the units that are read if there is a norm, which is over all units of h.
-    With a temperature, each node adds to its y the softmax-weighted messages of its neighbours.
+    With a temperature, each node adds to its y the softmax-weighted messages of its neighbours; edge_weight and
+    edge_bias make of an edge's features what is added to a message that goes along it.
     """
 
     weight: Tensor  # [read, units]
@@ -63,7 +69,14 @@ class BlockSpec:
     scale: Tensor | None = None  # [read]
     shift: Tensor | None = None  # [read]
     temperature: Tensor | None = None  # [1]
+    edge_weight: Tensor | None = None  # [D, read]
+    edge_bias: Tensor | None = None  # [read]
     residual: bool = False
+
+    @property
+    def edge_features(self) -> int:
+        """How many features of edges it reads."""
+        return 0 if self.edge_weight is None else self.edge_weight.shape[0]
 
     def module(self, linear: type[Linear]) -> Block:
         """The step, with this kind of product."""
@@ -71,6 +84,7 @@ class BlockSpec:
 
 
 Spec = LayerSpec | BlockSpec
+EdgeMap = tuple[Tensor, Tensor]  # weight [D, K] and bias [K]
 
 
 class MessageGraph(Protocol):
@@ -85,8 +99,15 @@ class MessageGraph(Protocol):
     def softmax(self, logits: Tensor) -> Tensor:
         """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
 
-    def softmax_sum(self, y: Tensor, temperature: Tensor) -> Tensor:
-        """[N, K]: at each target, Σ softmax(t·m)·m over arcs, m = ReLU(y[source]) + 1e-7; 0 without neighbours."""
+
+class SoftmaxGraph(Protocol):
+    """What a step of a residual network needs to know of the graph."""
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        """[N, K]: at each target, Σ softmax(t·m)·m over arcs, m = ReLU(y[source] + e) + 1e-7; 0 without neighbours.
+
+        e is what `edge` makes of the arc's features, or 0.
+        """
 
 
 class ArcGraph:
@@ -123,7 +144,8 @@ class ArcGraph:
         exps = (logits - highest[self.target]).exp()
         return exps / rows.index_add(0, self.target, exps)[self.target]
 
-    def softmax_sum(self, y: Tensor, temperature: Tensor) -> Tensor:
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        assert edge is None  # a ticket does not hold the features of its edges, so none that reads them is exported
         messages = torch.relu(y[self.source]) + EPSILON
         messages = self.softmax(messages * temperature) * messages
         return torch.zeros_like(y).index_add(0, self.target, messages)
@@ -218,13 +240,16 @@ class Block(nn.Module):
         self.scale = None if spec.scale is None else fixed(spec.scale)
         self.shift = None if spec.shift is None else fixed(spec.shift)
         self.temperature = None if spec.temperature is None else fixed(spec.temperature)
+        self.edge_weight = None if spec.edge_weight is None else fixed(spec.edge_weight)
+        self.edge_bias = None if spec.edge_bias is None else fixed(spec.edge_bias)
         self.residual = spec.residual
 
-    def forward(self, blocks: Sequence[Tensor], graph: MessageGraph) -> list[Tensor]:
+    def forward(self, blocks: Sequence[Tensor], graph: SoftmaxGraph) -> list[Tensor]:
         h = blocks[0]
         y = self._activated(h)
         if self.temperature is not None:
-            y = y + graph.softmax_sum(y, self.temperature)
+            edge = None if self.edge_weight is None or self.edge_bias is None else (self.edge_weight, self.edge_bias)
+            y = y + graph.softmax_sum(y, self.temperature, edge)
         out: Tensor = self.entry([y])
         return [h + out if self.residual else out]
 
@@ -276,8 +301,8 @@ def content(features: Tensor, layers: Sequence[Spec], coefficients: str, edge_in
 
 
 def fixed(value: Tensor) -> nn.Parameter:
-    """A parameter that moves with its module and is not trained."""
-    return nn.Parameter(value.contiguous(), requires_grad=False)
+    """A parameter that moves with its module and is not trained; a copy, as exporters want no views."""
+    return nn.Parameter(value.clone(memory_format=torch.contiguous_format), requires_grad=False)
 
 
 def _split(values: Tensor | None, widths: Sequence[int]) -> Sequence[Tensor | None]:

@@ -42,6 +42,8 @@ def _trim_block(block: BlockSpec, wanted: Tensor | None) -> tuple[BlockSpec, Ten
         block = replace(block, weight=block.weight[:, wanted], bias=block.bias[wanted])
     read = _not_none((block.weight != 0).any(dim=1))
     block = replace(block, weight=block.weight[read])
+    if block.edge_weight is not None and block.edge_bias is not None:
+        block = replace(block, edge_weight=block.edge_weight[:, read], edge_bias=block.edge_bias[read])
     if block.scale is None or block.shift is None:
         return block, read
     units = None if bool(read.all()) else read.nonzero().squeeze(1)

@@ -96,6 +96,8 @@ class Backbone(ABC):
     """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
+    edge_features: int = 0
+    """How many features of edges the layers read."""
     coefficients: Literal["symmetric", "mean", "attention", "softmax"]
     """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, attention, or a softmax of the
     messages themselves."""

@@ -112,7 +112,13 @@ class ResGCN(Backbone):
         return [*steps, _normed(weights, self.depth - 1, _step(weights, "decoder"))]
 
     def _layer_step(self, weights: Weights, layer: int) -> BlockSpec:
-        return replace(_step(weights, f"layer{layer}"), temperature=weights[f"layer{layer}.temperature"])
+        name = f"layer{layer}"
+        return replace(
+            _step(weights, name),
+            temperature=weights[f"{name}.temperature"],
+            edge_weight=weights.get(f"{name}.edge.weight"),
+            edge_bias=weights.get(f"{name}.edge.bias"),
+        )
 
 
 def _step(weights: Weights, name: str) -> BlockSpec:
