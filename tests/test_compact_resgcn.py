@@ -136,6 +136,9 @@ def test_other_features_of_edges_are_refused(width: int | None, ticket: Ticket) 
     data = graph() if width is None else with_edge_features(width)
     with pytest.raises(DataError, match="the model reads 3 features per edge"):
         ticket.model()(data.x, data.edge_index, data.edge_attr)
+    for use in (ticket.predict, lambda data: benchmark(ticket, data, device="cpu", repeats=1)):
+        with pytest.raises(DataError, match="the model reads 3 features per edge"):
+            use(data)
 
 
 def test_directions_that_disagree_are_refused(ticket: Ticket) -> None:

@@ -13,6 +13,7 @@ from samples import tiny_problem
 from aceglt import rng
 from aceglt.backbones import GCN
 from aceglt.config import Config
+from aceglt.errors import ConfigError
 from aceglt.graph import Graph
 from aceglt.levels import Search, State
 from aceglt.macs import inference_macs
@@ -283,7 +284,7 @@ def test_a_method_that_miscounts_is_found_out() -> None:
             return 0
 
     search = make_search(Greedy())
-    with pytest.raises(ValueError, match=r"method 'greedy' kept \[90, 90\] weights, asked for 72"):
+    with pytest.raises(ConfigError, match=r"method 'greedy' kept \[90, 90\] weights, asked for 72"):
         search.select(search.train_dense(State()))
 
 

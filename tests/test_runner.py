@@ -438,3 +438,8 @@ def test_wrong_data_are_refused_before_anything_is_written(tmp_path: Path) -> No
     with pytest.raises(DataError, match="the first is node 3"):
         search(data, out=tmp_path / "run")
     assert files(tmp_path) == set()
+
+
+def test_runs_at_once_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="runs_at_once must be 1 or more, found 0"):
+        search(dataset="citeseer", runs_at_once=0)

@@ -240,3 +240,32 @@ def test_a_ticket_of_the_users_own_model_says_what_it_cannot_do() -> None:
     for attempt in (own.model, lambda: own.predict(graph()), lambda: own.export("nowhere")):
         with pytest.raises(TicketError, match="mine:Model, which has no compact form"):
             attempt()
+
+
+@pytest.mark.parametrize("forbidden", ["weighted", "link"])
+def test_what_has_no_compact_form_is_neither_built_nor_exported(tmp_path: Path, forbidden: str) -> None:
+    ticket = random_ticket()
+    if forbidden == "link":
+        ticket = replace(ticket, config=replace(ticket.config, task="link"))
+    else:
+        ticket = replace(ticket, graph=replace(ticket.graph, edge_weight=torch.ones(ticket.graph.num_edges)))
+    for use in (ticket.model, lambda: ticket.export(tmp_path / "out")):
+        with pytest.raises(TicketError, match="node tasks on graphs without edge weights"):
+            use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_inductive_ticket_is_not_exported_with_edges_that_mean_other_nodes(tmp_path: Path) -> None:
+    ticket = random_ticket()
+    ticket = replace(ticket, config=replace(ticket.config, task="inductive"))
+    with pytest.raises(TicketError, match="numbered within its training graph"):
+        ticket.export(tmp_path / "out")
+
+
+def test_several_labels_are_predicted_each_by_itself(tmp_path: Path) -> None:
+    ticket, data = replace(random_ticket(), several=True), graph()
+    ticket.save(tmp_path / "ticket")
+    probabilities = Ticket.load(tmp_path / "ticket").predict(data)
+    torch.testing.assert_close(probabilities, masked_outputs(ticket, data.x).sigmoid())
+    write_csv(tmp_path / "out.csv", torch.tensor([[0.9, 0.8], [0.2, 0.1]]), several=True)
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["0,0 1,0.9,0.8", "1,,0.2,0.1"]

@@ -26,7 +26,6 @@ from aceglt.compact import synchronise
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.graph import Graph
-from aceglt.macs import inference_macs
 from aceglt.ops import Features
 from aceglt.portable import BlockSpec, LayerSpec
 from aceglt.runner import pick_device
@@ -111,14 +110,18 @@ def benchmark(
     pruned = ticket.apply(data)
     target = pick_device(device)
     variants = _variants(ticket, target)
-    inputs = {
-        name: _Inputs.of(pruned if name == "ticket" else data, ticket.backbone().edge_features, target)
-        for name in variants
-    }
+    inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
         rows = [
-            _row(ticket, name, variants[name], _peak_bytes(variants[name], inputs[name], target), times[name])
+            _row(
+                ticket,
+                name,
+                variants[name],
+                inputs[name],
+                _peak_bytes(variants[name], inputs[name], target),
+                times[name],
+            )
             for name in VARIANTS
         ]
     kernels = variants["ticket"].kernels()
@@ -132,9 +135,17 @@ class _Inputs:
     edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
 
     @classmethod
-    def of(cls, data: Any, edge_features: int, device: torch.device) -> _Inputs:
-        attr = data.edge_attr.to(device, data.x.dtype).view(-1, edge_features) if edge_features else None
-        return cls(data.x.to(device), data.edge_index.to(device), attr)
+    def of(cls, data: Any, ticket: Ticket, device: torch.device) -> _Inputs:
+        """In the ticket's type of number, an undirected edge in both directions however the data lists it."""
+        from torch_geometric.utils import to_undirected
+
+        dtype, arcs = ticket.trained.prunable.dtype, data.edge_index
+        attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
+        if attr is not None:
+            attr = attr.to(dtype).view(len(attr), -1)
+        if not ticket.graph.directed:
+            arcs, attr = to_undirected(arcs, attr, num_nodes=len(data.x), reduce="mean")
+        return cls(data.x.to(device, dtype), arcs.to(device), None if attr is None else attr.to(device))
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
@@ -341,13 +352,13 @@ def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def _row(ticket: Ticket, name: str, variant: _Variant, memory: int, times: Times) -> Row:
-    alive = ticket.masks.alive if name == "ticket" else ticket.masks.total
+def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Row:
+    graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
     return Row(
         variant=name,
-        macs=inference_macs(ticket.backbone(), ticket.graph, alive),
+        macs=ticket.sizes["macs" if name == "ticket" else "dense_macs"],
         parameters=variant.parameters,
-        edges=alive.edges,
+        edges=graph.num_edges,
         file_bytes=variant.file_bytes(),
         memory_bytes=memory,
         **{what: Latency.of(seconds) for what, seconds in times.items()},
@@ -412,7 +423,10 @@ _LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "nod
 
 def write_plot(result: Benchmark, path: str | Path) -> None:
     """The latencies as bars in one HTML page, which needs no network."""
-    import plotly.graph_objects as go
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise ConfigError("the plot needs plotly: pip install plotly") from None
 
     bars = [
         go.Bar(

@@ -54,7 +54,8 @@ def _guarded(command: F) -> F:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
             _fail(
-                "interrupted; the same command continues where it stopped",
+                "interrupted"
+                + ("; the same command continues where it stopped" if command.__name__ == "search" else ""),
                 143 if isinstance(stop, _Terminated) else 130,
             )
         except BrokenPipeError:
@@ -150,6 +151,9 @@ def search(
     ] = None,
     partitions: Annotated[
         int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
+    ] = None,
+    runs_at_once: Annotated[
+        int | None, _option("How many runs share the GPU [default: all]; fewer need less of its memory.", panel=_TRAIN)
     ] = None,
     embedding: Annotated[
         int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
@@ -263,8 +267,8 @@ def search(
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(
-            out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, observer=progress,
-            command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
+            out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, runs_at_once=runs_at_once,
+            observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
         )  # fmt: skip
     from aceglt.show import print_run
 
@@ -325,7 +329,7 @@ def predict(
 
     loaded = Ticket.load(ticket)
     probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
-    write_csv(out, probabilities)
+    write_csv(out, probabilities, loaded.several)
     console.print(f"{len(probabilities):,} predictions: {out}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -134,7 +134,7 @@ class Config:
     def _check_task(self) -> None:
         if self.task == "link" and self.split != "given":
             raise ConfigError(f"split '{self.split}' is of nodes; task link splits edges, see edge_split")
-        for name in ("objective", "edge_split"):
+        for name in ("objective", "edge_split", "embedding"):
             if self.task != "link" and getattr(self, name) != getattr(Config, name):
                 raise ConfigError(f"{name} '{getattr(self, name)}' is for task link, not {self.task}")
         if self.objective == "infoclust" and self.signal == "teacher":
@@ -214,7 +214,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     method, task = made.get("method", Config.method), made.get("task", Config.task)
     settings = _preset(preset, dataset, backbone, method, task)
     task_defaults = _task_defaults(task, made.get("objective", settings.get("objective")))
-    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **task_defaults, **settings}
+    settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **task_defaults, **_METHOD_DEFAULTS.get(method, {}), **settings}
     options = {**settings.pop("method_options", {}), **made.pop("method_options", {})}
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
@@ -235,6 +235,8 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
     return max(needed)
 
 
+# What chooses masks without trained scores, or as its authors train them, is taught by labels alone.
+_METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"random": {"signal": "labels"}, "gebt": {"signal": "labels"}}
 _BACKBONE_DEFAULTS = {"resgcn": {"hidden": 128}}
 
 # Table S2 of the paper: learning rate, decay, λ1 (edges), λ2 (weights).

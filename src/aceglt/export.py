@@ -33,6 +33,10 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
     """
     if format not in FORMATS:
         raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
+    if ticket.config.task == "inductive":
+        raise TicketError(
+            "the edges of an inductive ticket are numbered within its training graph; use apply and predict"
+        )
     path = Path(out)
     if path.exists():
         raise RunError(f"{path} exists already; choose another folder")

@@ -17,6 +17,7 @@ from torch import Tensor
 from aceglt import rng
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
+from aceglt.errors import ConfigError
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, share
 from aceglt.methods.base import Level, Method, Selection
@@ -248,4 +249,4 @@ def _check_selection(selection: Selection, keep: Counts, method: str) -> None:
         counts = getattr(selection.masks, side).sum(dim=1).tolist()
         wanted = getattr(keep, side)
         if any(count != wanted for count in counts):
-            raise ValueError(f"method '{method}' kept {counts} {side}, asked for {wanted}")
+            raise ConfigError(f"method '{method}' kept {counts} {side}, asked for {wanted}")

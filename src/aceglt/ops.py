@@ -54,14 +54,14 @@ def linear(h: Tensor, weight: Tensor) -> Tensor:
 
 def arc_sum(batch: GraphBatch, source: Tensor, target: Tensor) -> Tensor:
     """[A, K]: source[j] + target[i] for every arc from j to i, node values [S·N, K]."""
-    result: Tensor = _ArcSum.apply(source, target, batch)
-    return result
+    result: Tensor = _ArcSum.apply(_full(source), _full(target), batch)
+    return result.to(source.dtype)
 
 
 def row_softmax(batch: GraphBatch, logits: Tensor) -> Tensor:
     """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
-    result: Tensor = _RowSoftmax.apply(logits, batch)
-    return result
+    result: Tensor = _RowSoftmax.apply(_full(logits), batch)
+    return result.to(logits.dtype)
 
 
 def softmax_messages(

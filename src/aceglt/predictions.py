@@ -11,12 +11,15 @@ from torch import Tensor
 from aceglt.files import write_atomic
 
 
-def write_csv(path: str | Path, probabilities: Tensor) -> None:
-    """A line per node: its number, the predicted class and the probability of each class, from [N, classes]."""
+def write_csv(path: str | Path, probabilities: Tensor, several: bool = False) -> None:
+    """A line per node: its number, the predicted class and the probability of each class, from [N, classes].
+
+    Where a node may have `several` labels, the predicted ones are those more likely than not, with spaces between.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["node", "predicted", *(f"probability_{c}" for c in range(probabilities.shape[1]))])
-    predicted = probabilities.argmax(dim=1).tolist()
-    for node, (label, row) in enumerate(zip(predicted, probabilities.tolist(), strict=True)):
-        writer.writerow([node, label, *(f"{p:.6g}" for p in row)])
+    for node, row in enumerate(probabilities):
+        likely = (row > 0.5).nonzero().flatten() if several else row.argmax().unsqueeze(0)
+        writer.writerow([node, " ".join(map(str, likely.tolist())), *(f"{p:.6g}" for p in row.tolist())])
     write_atomic(Path(path), text.getvalue().encode())

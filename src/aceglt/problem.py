@@ -92,6 +92,11 @@ class Problem(ABC):
         """The metric's name."""
 
     @property
+    def several(self) -> bool:
+        """Whether a node may have several labels (or none) rather than one class."""
+        return False
+
+    @property
     @abstractmethod
     def out_features(self) -> int:
         """Width of the backbone's outputs."""

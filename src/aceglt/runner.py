@@ -66,6 +66,7 @@ def search(
     data_root: str | Path | None = None,
     tickets: str = "best",
     preset: str = "default",
+    runs_at_once: int | None = None,
     observer: SearchObserver | None = None,
     command: str | None = None,
     **settings: Any,
@@ -82,6 +83,8 @@ def search(
         data_root: where datasets are looked for first.
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
+        runs_at_once: how many runs share a GPU's kernels and memory (default: all); recorded, and kept when a search
+            continues. On a CPU runs are always trained one by one.
         observer: told about progress.
         command: how to repeat the search, for the report.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
@@ -101,6 +104,8 @@ def search(
     """
     if tickets not in TICKETS:
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
+    if runs_at_once is not None and runs_at_once < 1:
+        raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
     if data is not None:
         settings["dataset"] = settings.get("dataset") or "data"
     names, own = take(settings)
@@ -117,7 +122,10 @@ def search(
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
             run.claim(config, problem.fingerprint)
-        return _Runner(config, problem, backbone, method, run, tickets, observer, command).go()
+        runner = _Runner(config, problem, backbone, method, run, tickets, observer, command)
+        if problem.device.type == "cuda":
+            runner.search.runs_at_once = runs_at_once
+        return runner.go()
 
 
 def build_method(config: Config, own: Own = NOTHING) -> Method:
@@ -225,7 +233,8 @@ class _Runner:
         if self.run is None:
             return
         recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
-        self.search.runs_at_once = recorded.get("runs_at_once")
+        if self.problem.device.type == "cuda":
+            self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
         kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
         environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
         write_json(self.run.environment, environment)
@@ -318,6 +327,7 @@ class _Runner:
             },
             graph=replace(self.problem.graph.to("cpu"), edge_attr=None),
             fingerprint=self.problem.graph.fingerprint,
+            several=self.problem.several,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:

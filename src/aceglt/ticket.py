@@ -24,7 +24,7 @@ UNSEEN = ("error", "keep", "drop")
 _KIND, _VERSION = "ticket", 1
 _MAX_NODES = 2**31 - 1
 _SIZES = ("in_features", "out_features", "macs", "dense_macs")
-_MORE_SIZES = frozenset({"edge_features"})
+_EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Ticket:
     """The (training) graph that it was found on: all edges, dead ones too, with their weights."""
     fingerprint: str
     """Of that graph; it covers features of edges too, which a ticket does not hold."""
+    several: bool = False
+    """Whether a node may have several labels (or none) rather than one class."""
 
     @property
     def model_sparsity(self) -> float:
@@ -68,6 +70,7 @@ class Ticket:
             "level": self.level,
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
+            "several": self.several,
             "graph": {**_facts(self.graph), "fingerprint": self.fingerprint, "edge_features": self._has_edge_features},
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
@@ -139,8 +142,6 @@ class Ticket:
 
     def model(self) -> CompactModel:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
-        if self.config.task == "link" or self.graph.edge_weight is not None:
-            raise TicketError("compact models are for node tasks on graphs without edge weights; apply works for all")
         backbone = self.backbone()
         return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
 
@@ -153,8 +154,7 @@ class Ticket:
         attr = getattr(pruned, "edge_attr", None)
         attr = None if attr is None else attr.to(device)
         outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device), attr)
-        several = getattr(data, "y", None) is not None and data.y.dim() == 2 and data.y.shape[1] > 1
-        return (outputs.sigmoid() if several else outputs.softmax(dim=-1)).cpu()
+        return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg") -> Path:
         """Write the compact model and the alive edges into a new folder, for use without aceglt.
@@ -170,8 +170,16 @@ class Ticket:
         return {name: part[0] for name, part in self.backbone().weights(self.trained).items()}
 
     def backbone(self) -> Backbone:
-        """The backbone that the weights belong to. Raises TicketError if it is a user's own or they do not fit it."""
+        """The backbone that the weights belong to.
+
+        Raises TicketError if the ticket has no compact form, or the weights do not fit.
+        """
         c, sizes = self.config, self.sizes
+        if c.task == "link" or self.graph.edge_weight is not None:
+            raise TicketError(
+                "model, predict, bench and export are for node tasks on graphs without edge weights; "
+                "apply and evaluate work for all"
+            )
         if is_own(c.backbone):
             raise TicketError(
                 f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
@@ -224,7 +232,8 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
     )
     config = Config.from_dict(payload["config"])
-    if "edge_features" in sizes and not config.reads_edge_features:
+    names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
+    if names != _SIZES and not config.reads_edge_features:
         raise ValueError(f"the backbone {config.backbone} does not read edge_features")
     if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
         raise ValueError("the masks are not those of one run")
@@ -236,9 +245,10 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         initial=_spread(masks, tensors, "initial"),
         trained=_spread(masks, tensors, "trained"),
         metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
-        sizes={name: _positive(name, sizes[name]) for name in (*_SIZES, *(_MORE_SIZES & sizes.keys()))},
+        sizes={name: _positive(name, sizes[name]) for name in names},
         graph=_graph(payload["graph"], tensors, masks.total.edges),
         fingerprint=str(payload["graph"]["fingerprint"]),
+        several=bool(payload["several"]),
     )
 
 

@@ -49,6 +49,10 @@ class NodeProblem(Problem):
         return OneClass() if self.y.dim() == 1 else ManyLabels()
 
     @property
+    def several(self) -> bool:
+        return isinstance(self.objective, ManyLabels)
+
+    @property
     def metric(self) -> str:
         return self.objective.metric
 
