@@ -126,6 +126,18 @@ def test_features_of_edges_are_read_as_in_the_search(ticket: Ticket, tmp_path: P
     assert not torch.allclose(other, wanted, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("_double")
+def test_features_of_edges_agree_in_float64(ticket: Ticket) -> None:
+    data, backbone = with_edge_features(), ticket.backbone()
+    data.x, data.edge_attr = data.x.double(), data.edge_attr.double()
+    whole = Graph.from_edge_index(data.edge_index, data.num_nodes, edge_attr=data.edge_attr)
+    weights = {name: part.double() for name, part in backbone.weights(ticket.trained).items()}
+    batch = whole.batch(ticket.masks.edges, False)
+    wanted = backbone.apply(weights, batch, ticket.masks.edges.double(), Features(data.x))[0]
+    pruned = ticket.apply(data)
+    assert_close(ticket.model().double()(pruned.x, pruned.edge_index, pruned.edge_attr), wanted, 1e-9)
+
+
 def test_a_benchmark_hands_the_features_of_edges_to_all(ticket: Ticket) -> None:
     result = benchmark(ticket, with_edge_features(), device="cpu", repeats=1)
     assert result["pyg"].parameters == result["dense"].parameters > result["ticket"].parameters
