@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 from samples import labels_data, sparse_split_data, tiny_data, tiny_problem
+from torch_geometric.nn import SAGEConv
 
 from aceglt import checkpoint
 from aceglt.backbones import BACKBONES, GAT, GCN, Backbone, Params, ResGCN
+from aceglt.backbones.module import ModuleBackbone
 from aceglt.config import AXES, Config
 from aceglt.graph import Graph
 from aceglt.levels import Search, State, outputs
@@ -42,11 +44,29 @@ ROWS = {
     "gebt": Row({"max_epochs": 8}, irreversible=None, diagnostics=("gebt",), may_stop_early=True),
     "ace": Row({"rounds": 2, "refine_epochs": 3}, irreversible=False, diagnostics=("weights", "edges", "ace")),
 }
-BACKBONE_ROWS: dict[str, Callable[[int, int], Backbone]] = {
-    "gcn": lambda features, outputs: GCN(features, outputs, 6),
-    "gin": lambda features, outputs: BACKBONES["gin"](features, outputs, 6),
-    "gat": lambda features, outputs: GAT(features, outputs, 4, heads=2),
-    "resgcn": lambda features, outputs: ResGCN(features, outputs, 6, layers=3),
+
+
+class OwnSage(torch.nn.Module):
+    """A user's own model: layers without edge weights, a norm and dropout of its own."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.first = SAGEConv(in_features, 6)
+        self.norm = torch.nn.LayerNorm(6)
+        self.second = SAGEConv(6, out_features)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm(self.first(x, edge_index)))
+        result: torch.Tensor = self.second(torch.dropout(hidden, 0.5, self.training), edge_index)
+        return result
+
+
+BACKBONE_ROWS: dict[str, Callable[[Problem], Backbone]] = {
+    "gcn": lambda problem: GCN(problem.x.shape[1], problem.out_features, 6),
+    "gin": lambda problem: BACKBONES["gin"](problem.x.shape[1], problem.out_features, 6),
+    "gat": lambda problem: GAT(problem.x.shape[1], problem.out_features, 4, heads=2),
+    "resgcn": lambda problem: ResGCN(problem.x.shape[1], problem.out_features, 6, layers=3),
+    "own:Sage": lambda problem: ModuleBackbone(OwnSage, problem.graph, problem.x, problem.out_features),
 }
 TASK_ROWS: dict[str, tuple[str, Callable[[], Any]]] = {
     "node": ("node", tiny_data),
@@ -246,7 +266,7 @@ class Found:
 def combine(name: str, backbone: str, task: str, seeds: tuple[int, ...]) -> Search:
     kind, data = TASK_ROWS[task]
     problem = Problem.from_data(data(), "tiny", kind)
-    network = BACKBONE_ROWS[backbone](problem.x.shape[1], problem.out_features)
+    network = BACKBONE_ROWS[backbone](problem)
     config = Config(method=name, backbone=backbone, task=kind, axis="joint", seeds=seeds, epochs=EPOCHS)
     return Search(problem, network, METHODS[name](**ROWS[name].options), config)
 
@@ -261,7 +281,7 @@ def find(name: str, backbone: str, task: str, seeds: tuple[int, ...] = SEEDS) ->
 
 
 def test_every_backbone_and_task_has_a_row() -> None:
-    assert set(BACKBONE_ROWS) == set(BACKBONES)
+    assert set(BACKBONE_ROWS) == {*BACKBONES, "own:Sage"}
     assert {kind for kind, _ in TASK_ROWS.values()} == set(TASKS)
 
 
