@@ -126,9 +126,9 @@ def test_features_of_edges_are_read_as_in_the_search(ticket: Ticket, tmp_path: P
     assert not torch.allclose(other, wanted, rtol=1e-3)
 
 
-@pytest.mark.usefixtures("_double")
-def test_features_of_edges_agree_in_float64(ticket: Ticket) -> None:
+def test_features_of_edges_agree_in_float64(ticket: Ticket, request: pytest.FixtureRequest) -> None:
     data, backbone = with_edge_features(), ticket.backbone()
+    request.getfixturevalue("_double")  # now: what is drawn for a graph depends on the type
     data.x, data.edge_attr = data.x.double(), data.edge_attr.double()
     whole = Graph.from_edge_index(data.edge_index, data.num_nodes, edge_attr=data.edge_attr)
     weights = {name: part.double() for name, part in backbone.weights(ticket.trained).items()}
