@@ -11,15 +11,20 @@ from search_samples import graph, npz
 from ticket_samples import BACKBONES, random_ticket
 from typer.testing import CliRunner
 
-from aceglt import benchmark
+from aceglt import Ticket, benchmark
 from aceglt.bench import Benchmark, Latency, _Allocations
 from aceglt.cli import app
 from aceglt.errors import ConfigError, TicketError
 
 
 @pytest.fixture(scope="module", params=BACKBONES)
-def result(request: pytest.FixtureRequest) -> Benchmark:
-    return benchmark(random_ticket(request.param, 0.3), graph(), device="cpu", repeats=3)
+def ticket(request: pytest.FixtureRequest) -> Ticket:
+    return random_ticket(request.param, 0.3)
+
+
+@pytest.fixture(scope="module")
+def result(ticket: Ticket) -> Benchmark:
+    return benchmark(ticket, graph(), device="cpu", repeats=3)
 
 
 def test_the_plain_model_has_the_shape_of_ours(result: Benchmark) -> None:
@@ -28,8 +33,7 @@ def test_the_plain_model_has_the_shape_of_ours(result: Benchmark) -> None:
     assert result["pyg"].macs == result["dense"].macs > result["ticket"].macs
 
 
-def test_a_ticket_counts_what_is_alive(result: Benchmark) -> None:
-    ticket = random_ticket("gcn", 0.3)
+def test_a_ticket_counts_what_is_alive(ticket: Ticket, result: Benchmark) -> None:
     assert result["ticket"].edges == ticket.masks.alive.edges < result["dense"].edges == ticket.masks.total.edges
     assert result["ticket"].parameters < result["dense"].parameters
 
@@ -41,7 +45,7 @@ def test_every_figure_is_there(result: Benchmark) -> None:
         for latency in (row.full, row.first, row.node):
             assert 0 < latency.median <= latency.p95
     assert result.speedup("dense") == result["dense"].full.median / result["ticket"].full.median
-    assert set(result.kernels) >= {"layers.0.heads.0", "layers.1.heads.0"}
+    assert {name.split(".")[1] for name in result.kernels} >= {"0", "1"}
 
 
 def test_median_and_95th_percentile_are_in_milliseconds() -> None:

@@ -21,7 +21,11 @@ from aceglt.export import FORMATS, alive_arcs
 
 CASES = {
     f"{format}-{backbone}": (format, backbone)
-    for format, backbones in (("pyg", BACKBONES), ("torch-export", ("gat",)), ("onnx", ("gcn", "gat")))
+    for format, backbones in (
+        ("pyg", BACKBONES),
+        ("torch-export", ("gat", "resgcn")),
+        ("onnx", ("gcn", "gat", "resgcn")),
+    )
     for backbone in backbones
 }
 
@@ -71,9 +75,10 @@ def test_an_exported_ticket_gives_the_same_outputs_without_aceglt(name: str, out
     assert_close(torch.from_numpy(np.load(outputs / f"{name}.npy")), wanted)
 
 
-def test_a_traced_model_takes_graphs_of_other_sizes(outputs: Path) -> None:
-    traced = torch.export.load(outputs / "torch-export-gat" / "model.pt2").module()
-    model = _ticket("gat").model()
+@pytest.mark.parametrize("backbone", ["gat", "resgcn"])
+def test_a_traced_model_takes_graphs_of_other_sizes(backbone: str, outputs: Path) -> None:
+    traced = torch.export.load(outputs / f"torch-export-{backbone}" / "model.pt2").module()
+    model = _ticket(backbone).model()
     for nodes in (2, 5, 90):
         x = torch.rand(nodes, 6, generator=torch.Generator().manual_seed(nodes))
         ring = torch.stack([torch.arange(nodes), (torch.arange(nodes) + 1) % nodes])

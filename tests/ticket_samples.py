@@ -15,16 +15,21 @@ from aceglt.macs import inference_macs
 from aceglt.masks import Masks
 from aceglt.ops import Features
 
-BACKBONES = ("gcn", "gin", "gat")
+BACKBONES = ("gcn", "gin", "gat", "resgcn")
 
 
 def random_ticket(
-    backbone: str = "gcn", alive: float = 0.3, data: Any = None, hidden: int = 8, seed: int = 0
+    backbone: str = "gcn", alive: float = 0.3, data: Any = None, hidden: int = 8, seed: int = 0, depth: int = 3
 ) -> Ticket:
-    """Weights (biases too) and edges are alive with probability `alive`; nothing was trained."""
+    """Weights (biases too) and edges are alive with probability `alive`; nothing was trained.
+
+    `depth` is that of a resgcn; the others have two layers.
+    """
+    layers = depth if backbone == "resgcn" else None
     data = data if data is not None else graph()
     of = Graph.from_edge_index(data.edge_index, data.num_nodes)
-    network = build(backbone, data.x.shape[1], 2, hidden)
+    config = Config(dataset="data", backbone=backbone, hidden=hidden, seeds=(seed,), layers=layers)
+    network = build(backbone, data.x.shape[1], 2, hidden, **config.backbone_options)
     generator = torch.Generator().manual_seed(seed)
 
     def mask(count: int) -> torch.Tensor:
@@ -35,7 +40,7 @@ def random_ticket(
     other = torch.randn(start.other.shape, generator=generator, dtype=start.other.dtype)
     trained = 3 * torch.randn(start.prunable.shape, generator=generator, dtype=start.prunable.dtype)
     return Ticket(
-        config=Config(dataset="data", backbone=backbone, hidden=hidden, seeds=(seed,)),
+        config=config,
         seed=seed,
         level=1,
         masks=masks,

@@ -27,7 +27,7 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.graph import Graph
 from aceglt.ops import Features
-from aceglt.portable import LayerSpec
+from aceglt.portable import BlockSpec, LayerSpec
 from aceglt.runner import pick_device
 from aceglt.ticket import Ticket
 
@@ -110,9 +110,7 @@ def benchmark(
     pruned = ticket.apply(data)
     target = pick_device(device)
     variants = _variants(ticket, target)
-    x = data.x.to(target, ticket.trained.prunable.dtype)
-    arcs = {name: _arcs(pruned if name == "ticket" else data, ticket.graph.directed).to(target) for name in variants}
-    inputs = {name: _Inputs(x, arcs[name]) for name in variants}
+    inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
         rows = [
@@ -130,25 +128,35 @@ def benchmark(
     return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, kernels)
 
 
-def _arcs(data: Any, directed: bool) -> Tensor:
-    """PyG's edge_index, an undirected edge in both directions however the data lists it."""
-    from torch_geometric.utils import to_undirected
-
-    arcs: Tensor = data.edge_index
-    return arcs if directed else to_undirected(arcs, num_nodes=len(data.x))
-
-
 @dataclass(frozen=True)
 class _Inputs:
     x: Tensor  # [N, F]
     edge_index: Tensor  # [2, A]
+    edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
+
+    @classmethod
+    def of(cls, data: Any, ticket: Ticket, device: torch.device) -> _Inputs:
+        """In the ticket's type of number, an undirected edge in both directions however the data lists it."""
+        from torch_geometric.utils import to_undirected
+
+        dtype, arcs = ticket.trained.prunable.dtype, data.edge_index
+        attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
+        if attr is not None:
+            attr = attr.to(dtype).view(len(attr), -1)
+        if not ticket.graph.directed:
+            arcs, attr = to_undirected(arcs, attr, num_nodes=len(data.x), reduce="mean")
+        return cls(data.x.to(device, dtype), arcs.to(device), None if attr is None else attr.to(device))
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
         from torch_geometric.utils import k_hop_subgraph
 
-        nodes, arcs, _, _ = k_hop_subgraph(node, HOPS, self.edge_index, relabel_nodes=True, num_nodes=len(self.x))
-        return _Inputs(self.x[nodes], arcs)
+        nodes, arcs, _, kept = k_hop_subgraph(node, HOPS, self.edge_index, relabel_nodes=True, num_nodes=len(self.x))
+        return _Inputs(self.x[nodes], arcs, None if self.edge_attr is None else self.edge_attr[kept])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.x, self.edge_index, self.edge_attr) if part is not None)
 
 
 class _Variant(Protocol):
@@ -168,28 +176,35 @@ class _Variant(Protocol):
 class _Pyg:
     """PyG's layers as a user would stack them."""
 
-    def __init__(self, backbone: Backbone, specs: Sequence[LayerSpec], device: torch.device) -> None:
-        convolution = _CONVOLUTIONS[backbone.coefficients]
-        self._layers = nn.ModuleList(convolution(spec) for spec in specs).to(device, specs[0].weight.dtype).eval()
-        self._activation = torch.relu if specs[0].activation == "relu" else F.elu
-        self.parameters = sum(p.numel() for p in self._layers.parameters())
-        self.weight_bytes = sum(p.nbytes for p in self._layers.parameters())
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.weight_bytes = sum(p.nbytes for p in model.parameters())
 
     def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        return partial(self._forward, inputs)
-
-    def _forward(self, inputs: _Inputs) -> Tensor:
-        h = inputs.x
-        for layer in self._layers[:-1]:
-            h = self._activation(layer(h, inputs.edge_index))
-        out: Tensor = self._layers[-1](h, inputs.edge_index)
-        return out
+        return partial(self._model, inputs.x, inputs.edge_index, inputs.edge_attr)
 
     def file_bytes(self) -> int:
-        return len(save(dict(self._layers.state_dict())))
+        return len(save(dict(self._model.state_dict())))
 
     def kernels(self) -> Mapping[str, str]:
         return {}
+
+
+class _Stack(nn.Module):
+    """Convolutions with an activation between them."""
+
+    def __init__(self, convolution: Callable[[LayerSpec], nn.Module], specs: Sequence[LayerSpec]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(convolution(spec) for spec in specs)
+        self._activation = torch.relu if specs[0].activation == "relu" else F.elu
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        h = x
+        for layer in self.layers[:-1]:
+            h = self._activation(layer(h, edge_index))
+        out: Tensor = self.layers[-1](h, edge_index)
+        return out
 
 
 def _gcn(spec: LayerSpec) -> nn.Module:
@@ -210,7 +225,38 @@ def _gat(spec: LayerSpec) -> nn.Module:
     return cast(nn.Module, GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)))
 
 
-_CONVOLUTIONS = {"symmetric": _gcn, "mean": _gin, "attention": _gat}
+class _Deep(nn.Module):
+    """DeeperGCN as in PyG's examples: encoder, residual layers, and norm and ReLU before the last map."""
+
+    def __init__(self, specs: Sequence[BlockSpec]) -> None:
+        super().__init__()
+        encoder, *layers, decoder = specs
+        self.encoder, self.decoder = nn.Linear(*encoder.weight.shape), nn.Linear(*decoder.weight.shape)
+        self.layers = nn.ModuleList(_residual(spec) for spec in layers)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        first: Any = self.layers[0]
+        h = first.conv(self.encoder(x), edge_index, edge_attr)
+        for layer in self.layers[1:]:
+            h = layer(h, edge_index, edge_attr)
+        out: Tensor = self.decoder(first.act(first.norm(h)))
+        return out
+
+
+def _residual(spec: BlockSpec) -> nn.Module:
+    from torch_geometric.nn import DeepGCNLayer, GENConv
+
+    width, edge_dim = spec.weight.shape[0], spec.edge_features or None
+    conv = GENConv(width, width, aggr="softmax", learn_t=True, num_layers=1, bias=True, edge_dim=edge_dim)
+    return cast(nn.Module, DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+"))
+
+
+_PLAIN: dict[str, Callable[[Any], nn.Module]] = {
+    "symmetric": partial(_Stack, _gcn),
+    "mean": partial(_Stack, _gin),
+    "attention": partial(_Stack, _gat),
+    "softmax": _Deep,
+}
 
 
 class _Dense:
@@ -222,7 +268,8 @@ class _Dense:
         self.weight_bytes = params.prunable.nbytes + params.other.nbytes
 
     def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        graph = Graph.from_edge_index(inputs.edge_index, len(inputs.x), self._directed)
+        nodes, attr = len(inputs.x), inputs.edge_attr
+        graph = Graph.from_edge_index(inputs.edge_index, nodes, self._directed, edge_attr=attr)
         ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=inputs.x.device)
         batch = graph.batch(ones, self._backbone.self_loops)
         values, features = ones.to(inputs.x.dtype), Features(inputs.x)
@@ -244,7 +291,7 @@ class _Ticket:
         self.weight_bytes = sum(p.nbytes for p in self._model.parameters())
 
     def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        prepared = self._model.prepare(inputs.x, inputs.edge_index)
+        prepared = self._model.prepare(inputs.x, inputs.edge_index, inputs.edge_attr)
         return lambda: self._model.run(prepared)
 
     def file_bytes(self) -> int:
@@ -261,8 +308,9 @@ def _variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
     backbone = ticket.backbone()
     params = backbone.init([ticket.seed], device)
     specs = backbone.layers({name: part[0] for name, part in backbone.weights(params).items()})
+    plain = _PLAIN[backbone.coefficients](specs).to(device, specs[0].weight.dtype).eval()
     return {
-        "pyg": _Pyg(backbone, specs, device),
+        "pyg": _Pyg(plain),
         "dense": _Dense(backbone, params, ticket.graph.directed),
         "ticket": _Ticket(ticket, device),
     }
@@ -319,7 +367,7 @@ def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: 
 
 def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int:
     """Weights, inputs and the most that a forward pass from plain inputs puts on top of them."""
-    resting: int = variant.weight_bytes + inputs.x.nbytes + inputs.edge_index.nbytes
+    resting: int = variant.weight_bytes + inputs.nbytes
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before: int = torch.cuda.memory_allocated(device)

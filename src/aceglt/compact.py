@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from aceglt import ops
 from aceglt.errors import DataError
-from aceglt.graph import pointers
-from aceglt.portable import ACTIVATIONS, Layer, LayerSpec, Linear
+from aceglt.graph import Graph, pointers
+from aceglt.portable import OWN, SELF_LOOPS, Block, EdgeMap, Layer, Linear, Spec
+from aceglt.shrink import shrink
 
 _TRIALS = 3
 _FEW_NODES = 64
@@ -26,38 +27,58 @@ class Inputs:
     """Features and graph as a model reads them: made once, used for any number of forward passes."""
 
     x: Tensor  # [N, F'] dense or CSR
-    graph: CsrGraph
+    graph: CsrGraph | ArcBatch
 
 
 class CompactModel(nn.Module):
     """Outputs [N, classes] from all features x [N, F] and a PyG `edge_index`, as the masked model gives them.
 
-    Dead hidden units, features that no alive weight reads and dead edges are not there. Each product runs on the kernel
-    that was fastest when this machine first met its shape. It is for inference; no gradients are kept.
+    Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
+    norms need all hidden units, unread features and units of the encoder. Each product runs on the kernel that was
+    fastest when this machine first met its shape. It is for inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
-    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`.
+    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model with
+    `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
     """
 
     features: Tensor
 
-    def __init__(self, layers: Sequence[LayerSpec], coefficients: str, directed: bool = False) -> None:
+    def __init__(self, layers: Sequence[Spec], coefficients: str, directed: bool = False) -> None:
         super().__init__()
         self.coefficients, self.directed = coefficients, directed
         self.in_features = layers[0].weight.shape[0]
+        self.edge_features = max(layer.edge_features for layer in layers)
         features, shrunk = shrink(layers)
         self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(Layer(spec, MeasuredLinear) for spec in shrunk)
+        self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
 
     @torch.no_grad()
-    def prepare(self, x: Tensor, edge_index: Tensor) -> Inputs:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
         """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
-        first = cast(MeasuredLinear, cast(Layer, self.layers[0]).heads[0])
+        first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
-        graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
-        return Inputs(first.choose_input(x, self.features), graph)
+        return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))
+
+    def _graph(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> CsrGraph | ArcBatch:
+        if self.coefficients != "softmax":
+            return CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
+        return ArcBatch(edge_index, x.shape[0], self.directed, self._checked_attr(edge_index, edge_attr), x.dtype)
+
+    def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor | None:
+        if self.edge_features == 0:
+            return None
+        if edge_attr is not None and edge_attr.dim() == 1:
+            edge_attr = edge_attr.unsqueeze(1)
+        if edge_attr is None or edge_attr.shape != (edge_index.shape[1], self.edge_features):
+            found = "none" if edge_attr is None else f"shape {list(edge_attr.shape)}"
+            raise DataError(
+                f"the model reads {self.edge_features} features per edge: edge_attr must have shape "
+                f"[{edge_index.shape[1]}, {self.edge_features}], found {found}"
+            )
+        return edge_attr
 
     @torch.no_grad()
     def run(self, inputs: Inputs) -> Tensor:
@@ -67,86 +88,15 @@ class CompactModel(nn.Module):
             blocks = layer(blocks, inputs.graph)
         return blocks[0]
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
-        return self.run(self.prepare(x, edge_index))
+        return self.run(self.prepare(x, edge_index, edge_attr))
 
     @property
     def kernels(self) -> Mapping[str, str]:
         """Which kernel each product of the last forward pass ran on."""
         named = [(name, part) for name, part in self.named_modules() if isinstance(part, MeasuredLinear)]
         return {name: ", ".join(part.used) for name, part in named}
-
-
-def shrink(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:
-    """Which features are read, and the same network without units that nobody reads or that never vary."""
-    read = torch.ones(layers[-1].weight.shape[1], dtype=torch.bool)  # all outputs of the last layer are
-    kept: list[LayerSpec] = []
-    for layer in reversed(layers):
-        wanted = _units(layer, read)
-        read = _reads(wanted)
-        kept.insert(0, _inputs(wanted, read))
-    for i in range(1, len(kept)):
-        kept[i - 1], kept[i] = _fold(kept[i - 1], kept[i])
-    return read.nonzero().squeeze(1), kept
-
-
-def _reads(layer: LayerSpec) -> Tensor:
-    """[in] bool: which inputs an alive weight reads; one stays in any case, for tensors of width 0 are no good."""
-    reads = (layer.weight != 0).any(dim=1)
-    if layer.attention is not None:
-        reads |= (layer.attention != 0).any(dim=1)
-    return _not_none(reads)
-
-
-def _not_none(chosen: Tensor) -> Tensor:
-    if not chosen.any():
-        chosen = chosen.clone()
-        chosen[0] = True
-    return chosen
-
-
-def _inputs(layer: LayerSpec, keep: Tensor) -> LayerSpec:
-    attention = None if layer.attention is None else layer.attention[keep]
-    return replace(layer, weight=layer.weight[keep], attention=attention)
-
-
-def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
-    """The layer with some of its units; heads without any go, and their attention with them."""
-    widths = [int(part.sum()) for part in keep.split(layer.widths)]
-    heads = torch.tensor([width > 0 for width in widths], device=keep.device).repeat(2)
-    return replace(
-        layer,
-        weight=layer.weight[:, keep],
-        widths=tuple(width for width in widths if width),
-        shift=None if layer.shift is None else layer.shift[keep],
-        bias=None if layer.bias is None else layer.bias[keep],
-        attention=None if layer.attention is None else layer.attention[:, heads],
-        attention_shift=None if layer.attention_shift is None else layer.attention_shift[heads],
-    )
-
-
-def _fold(layer: LayerSpec, after: LayerSpec) -> tuple[LayerSpec, LayerSpec]:
-    """Units without alive inputs are activation(bias) at every node: a constant shift of the next layer."""
-    varies = (layer.weight != 0).any(dim=0)
-    if layer.shift is not None:
-        varies |= layer.shift != 0
-    varies = _not_none(varies)
-    if layer.bias is not None:
-        constant = ACTIVATIONS[layer.activation](layer.bias[~varies].clone())
-        after = replace(
-            after,
-            shift=_add(after.shift, constant @ after.weight[~varies]),
-            attention_shift=None
-            if after.attention is None
-            else _add(after.attention_shift, constant @ after.attention[~varies]),
-        )
-    return _units(layer, varies), _inputs(after, varies)
-
-
-def _add(shift: Tensor | None, more: Tensor) -> Tensor | None:
-    total = more if shift is None else shift + more
-    return total if bool(total.any()) else None
 
 
 class CsrGraph:
@@ -156,9 +106,9 @@ class CsrGraph:
         self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
     ) -> None:
         self.num_nodes = num_nodes
-        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, self_loops=coefficients != "mean")
+        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, coefficients in SELF_LOOPS)
         self._rowptr, self._col32 = pointers(self.row, num_nodes), self.col.int()
-        self._own = None if coefficients == "attention" else self._matrix(self._coefficients(coefficients, dtype))
+        self._own = self._matrix(self._coefficients(coefficients, dtype)) if coefficients in OWN else None
 
     def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
         degree = self._rowptr.diff().to(dtype)
@@ -180,6 +130,27 @@ class CsrGraph:
 
     def softmax(self, logits: Tensor) -> Tensor:
         return ops.softmax_rows(logits, self._rowptr, self.row)
+
+
+class ArcBatch:
+    """The arcs as a search has them, with the features of edges that the steps of a residual network read."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, directed: bool, edge_attr: Tensor | None, dtype: torch.dtype
+    ) -> None:
+        try:
+            graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_attr=edge_attr)
+        except ValueError as problem:
+            raise DataError(str(problem)) from None
+        if graph.edge_attr is not None:
+            graph = replace(graph, edge_attr=graph.edge_attr.to(dtype))
+        alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=edge_index.device)
+        self._batch = graph.batch(alive, self_loops=False)
+        self._scores = torch.ones(self._batch.num_arcs, dtype=dtype, device=edge_index.device)
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        terms = None if edge is None else (edge[0].unsqueeze(0), edge[1].unsqueeze(0))
+        return ops.softmax_messages(self._batch, y.unsqueeze(0), self._scores, temperature, terms).squeeze(0)
 
 
 def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:

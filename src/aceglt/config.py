@@ -154,6 +154,11 @@ class Config:
             _check("patience", self.patience, self.patience >= 1, "1 or more")
 
     @property
+    def reads_edge_features(self) -> bool:
+        """Whether the backbone reads features of edges where the graph has them."""
+        return self.backbone == "resgcn"
+
+    @property
     def backbone_options(self) -> dict[str, Any]:
         """What the backbone is built with besides its sizes."""
         if self.backbone != "resgcn":

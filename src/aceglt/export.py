@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from aceglt import portable
-from aceglt.compact import shrink
 from aceglt.errors import ConfigError, RunError, TicketError
-from aceglt.portable import LayerSpec, TicketModel
+from aceglt.portable import Spec, TicketModel
+from aceglt.shrink import shrink
 from aceglt.ticket import Ticket
 
 
@@ -108,9 +108,13 @@ def alive_arcs(ticket: Ticket) -> Tensor:
     return edges if ticket.graph.directed else torch.cat([edges, edges.flip(0)], dim=1)
 
 
-def _parts(ticket: Ticket) -> tuple[Tensor, list[LayerSpec], str]:
+def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
     """Features that are read, layers without what is dead, and how arcs are weighed."""
     backbone = ticket.backbone()
+    if backbone.edge_features:
+        raise TicketError(
+            "the ticket's model reads edge_attr, which a ticket does not hold; export is for those without"
+        )
     features, layers = shrink(backbone.layers(ticket.trained_weights()))
     return features, layers, backbone.coefficients
 

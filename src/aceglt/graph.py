@@ -290,7 +290,8 @@ def _with_loops(edge_weight: Tensor) -> Tensor:
 
 def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
     """[groups, …] float64 sums of values [n, …] by group [n]."""
-    return torch.zeros(groups, *values.shape[1:], dtype=torch.float64).index_add_(0, group, values.double())
+    zeros = values.new_zeros(groups, *values.shape[1:], dtype=torch.float64)
+    return zeros.index_add_(0, group, values.double())
 
 
 def _mean(values: Tensor, group: Tensor, groups: int) -> Tensor:

@@ -16,6 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SLOPE = 0.2  # of the leaky ReLU on attention logits
+EPSILON = 1e-7  # what GENConv adds to a message
+OWN = frozenset({"symmetric", "mean"})  # ways to weigh arcs by the graph alone
+SELF_LOOPS = frozenset({"symmetric", "attention"})  # ways to weigh arcs for which every node is its own neighbour
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda h: h,
@@ -41,6 +44,48 @@ class LayerSpec:
     attention: Tensor | None = None  # [in, 2·heads]
     attention_shift: Tensor | None = None  # [2·heads]
 
+    @property
+    def edge_features(self) -> int:
+        """How many features of edges it reads."""
+        return 0
+
+    def module(self, linear: type[Linear]) -> Layer:
+        """The layer, with this kind of product."""
+        return Layer(self, linear)
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """A step of a residual network: y·weight + bias, and h itself if it is residual.
+
+    y is h, or ReLU(norm·scale + shift) of the units that are read if there is a norm, which is over all units of h.
+    With a temperature, each node adds to its y the softmax-weighted messages of its neighbours; edge_weight and
+    edge_bias make of an edge's features what is added to a message that goes along it.
+    """
+
+    weight: Tensor  # [read, units]
+    bias: Tensor  # [units]
+    read: Tensor | None = None  # [read] which units of h; None is all
+    scale: Tensor | None = None  # [read]
+    shift: Tensor | None = None  # [read]
+    temperature: Tensor | None = None  # [1]
+    edge_weight: Tensor | None = None  # [D, read]
+    edge_bias: Tensor | None = None  # [read]
+    residual: bool = False
+
+    @property
+    def edge_features(self) -> int:
+        """How many features of edges it reads."""
+        return 0 if self.edge_weight is None else self.edge_weight.shape[0]
+
+    def module(self, linear: type[Linear]) -> Block:
+        """The step, with this kind of product."""
+        return Block(self, linear)
+
+
+Spec = LayerSpec | BlockSpec
+EdgeMap = tuple[Tensor, Tensor]  # weight [D, K] and bias [K]
+
 
 class MessageGraph(Protocol):
     """What a layer needs to know of the graph."""
@@ -55,15 +100,25 @@ class MessageGraph(Protocol):
         """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
 
 
+class SoftmaxGraph(Protocol):
+    """What a step of a residual network needs to know of the graph."""
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        """[N, K]: at each target, Σ softmax(t·m)·m over arcs, m = ReLU(y[source] + e) + 1e-7; 0 without neighbours.
+
+        e is what `edge` makes of the arc's features, or 0.
+        """
+
+
 class ArcGraph:
     """Arcs as PyG lists them: an undirected edge in both directions; self-loops are added where layers want them."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, coefficients: str, dtype: torch.dtype) -> None:
         self.source, self.target, self.num_nodes = edge_index[0], edge_index[1], num_nodes
-        if coefficients != "mean":
+        if coefficients in SELF_LOOPS:
             nodes = torch.arange(num_nodes, device=edge_index.device)
             self.source, self.target = torch.cat([self.source, nodes]), torch.cat([self.target, nodes])
-        self.own = None if coefficients == "attention" else self._coefficients(coefficients, dtype)
+        self.own = self._coefficients(coefficients, dtype) if coefficients in OWN else None
 
     def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
         ones = torch.ones_like(self.target, dtype=dtype)
@@ -88,6 +143,12 @@ class ArcGraph:
         highest = rows.scatter_reduce(0, index, logits, "amax", include_self=False)
         exps = (logits - highest[self.target]).exp()
         return exps / rows.index_add(0, self.target, exps)[self.target]
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        assert edge is None  # a ticket does not hold the features of its edges, so none that reads them is exported
+        messages = torch.relu(y[self.source]) + EPSILON
+        messages = self.softmax(messages * temperature) * messages
+        return torch.zeros_like(y).index_add(0, self.target, messages)
 
 
 class Linear(nn.Module):
@@ -122,6 +183,11 @@ class Layer(nn.Module):
             self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
         self.own = None if spec.own is None else fixed(spec.own)
         self.bias = None if spec.bias is None else fixed(spec.bias)
+
+    @property
+    def entry(self) -> nn.Module:
+        """The first product that reads the layer's inputs."""
+        return self.heads[0]
 
     def forward(self, blocks: Sequence[Tensor], graph: MessageGraph) -> list[Tensor]:
         units, logits = self._products(blocks)
@@ -162,6 +228,40 @@ def _attend(logits: Tensor, graph: MessageGraph) -> Sequence[Tensor]:
     return coefficients.t().contiguous().unbind(0)
 
 
+class Block(nn.Module):
+    """A step of a residual network, from one block [N, in] to one block [N, units]."""
+
+    read: Tensor | None
+
+    def __init__(self, spec: BlockSpec, linear: type[Linear] = Linear) -> None:
+        super().__init__()
+        self.entry = linear(spec.weight, spec.bias)
+        self.register_buffer("read", spec.read)
+        self.scale = None if spec.scale is None else fixed(spec.scale)
+        self.shift = None if spec.shift is None else fixed(spec.shift)
+        self.temperature = None if spec.temperature is None else fixed(spec.temperature)
+        self.edge_weight = None if spec.edge_weight is None else fixed(spec.edge_weight)
+        self.edge_bias = None if spec.edge_bias is None else fixed(spec.edge_bias)
+        self.residual = spec.residual
+
+    def forward(self, blocks: Sequence[Tensor], graph: SoftmaxGraph) -> list[Tensor]:
+        h = blocks[0]
+        y = self._activated(h)
+        if self.temperature is not None:
+            edge = None if self.edge_weight is None or self.edge_bias is None else (self.edge_weight, self.edge_bias)
+            y = y + graph.softmax_sum(y, self.temperature, edge)
+        out: Tensor = self.entry([y])
+        return [h + out if self.residual else out]
+
+    def _activated(self, h: Tensor) -> Tensor:
+        if self.scale is None or self.shift is None:
+            return h
+        normed = F.layer_norm(h, h.shape[-1:])
+        if self.read is not None:
+            normed = normed.index_select(1, self.read)
+        return torch.addcmul(self.shift, normed, self.scale).relu()
+
+
 class TicketModel(nn.Module):
     """Outputs [N, classes] from all features x [N, F] and the alive arcs edge_index [2, A].
 
@@ -170,11 +270,11 @@ class TicketModel(nn.Module):
 
     features: Tensor
 
-    def __init__(self, features: Tensor, layers: Sequence[LayerSpec], coefficients: str) -> None:
+    def __init__(self, features: Tensor, layers: Sequence[Spec], coefficients: str) -> None:
         super().__init__()
         self.coefficients = coefficients
         self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(Layer(spec) for spec in layers)
+        self.layers = nn.ModuleList(spec.module(Linear) for spec in layers)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
@@ -184,22 +284,25 @@ class TicketModel(nn.Module):
         return blocks[0]
 
 
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (LayerSpec, BlockSpec)}
+
+
 def load(path: str | Path | None = None) -> tuple[TicketModel, Tensor]:
     """The model and the ticket's arcs from `ticket.pt`, by default the one beside this file; nothing is unpickled."""
     content = torch.load(path or Path(__file__).with_name("ticket.pt"), weights_only=True)
-    layers = [LayerSpec(**{**spec, "widths": tuple(spec["widths"])}) for spec in content["layers"]]
+    layers = [_KINDS[spec.pop("kind")](**spec) for spec in content["layers"]]
     return TicketModel(content["features"], layers, content["coefficients"]).eval(), content["edge_index"]
 
 
-def content(features: Tensor, layers: Sequence[LayerSpec], coefficients: str, edge_index: Tensor) -> Mapping[str, Any]:
+def content(features: Tensor, layers: Sequence[Spec], coefficients: str, edge_index: Tensor) -> Mapping[str, Any]:
     """What `load` reads, for `torch.save`: plain values and tensors."""
-    specs = [{**vars(spec), "widths": list(spec.widths)} for spec in layers]
+    specs = [{"kind": type(spec).__name__, **vars(spec)} for spec in layers]
     return {"features": features, "layers": specs, "coefficients": coefficients, "edge_index": edge_index}
 
 
 def fixed(value: Tensor) -> nn.Parameter:
-    """A parameter that moves with its module and is not trained."""
-    return nn.Parameter(value.contiguous(), requires_grad=False)
+    """A parameter that moves with its module and is not trained; a copy, as exporters want no views."""
+    return nn.Parameter(value.clone(memory_format=torch.contiguous_format), requires_grad=False)
 
 
 def _split(values: Tensor | None, widths: Sequence[int]) -> Sequence[Tensor | None]:

@@ -170,7 +170,7 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     if is_own(config.backbone):
         raise missing("backbone", config.backbone)
     options = config.backbone_options
-    if config.backbone == "resgcn" and problem.graph.edge_attr is not None:
+    if config.reads_edge_features and problem.graph.edge_attr is not None:
         options["edge_features"] = problem.graph.edge_attr.shape[1]
     return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
 
@@ -323,6 +323,7 @@ class _Runner:
                 "out_features": self.problem.out_features,
                 "macs": self.search.macs(state.records[-1].alive),
                 "dense_macs": self.search.macs(),
+                **({"edge_features": read} if (read := self.search.backbone.edge_features) else {}),
             },
             graph=replace(self.problem.graph.to("cpu"), edge_attr=None),
             fingerprint=self.problem.graph.fingerprint,

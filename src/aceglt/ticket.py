@@ -23,6 +23,8 @@ from aceglt.tasks import build_problem
 UNSEEN = ("error", "keep", "drop")
 _KIND, _VERSION = "ticket", 1
 _MAX_NODES = 2**31 - 1
+_SIZES = ("in_features", "out_features", "macs", "dense_macs")
+_EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Ticket:
     metrics: Mapping[str, float | None]
     """val, test, dense_val, dense_test of this run; test is None where it was never read."""
     sizes: Mapping[str, int]
-    """in_features, out_features, macs, dense_macs."""
+    """in_features, out_features, macs, dense_macs; edge_features where the backbone reads such."""
     graph: Graph
     """The (training) graph that it was found on: all edges, dead ones too, with their weights."""
     fingerprint: str
@@ -149,7 +151,9 @@ class Ticket:
         See `apply` for `unseen`.
         """
         model, pruned = self.model().to(device), self.apply(data, unseen)
-        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device))
+        attr = getattr(pruned, "edge_attr", None)
+        attr = None if attr is None else attr.to(device)
+        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device), attr)
         return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg") -> Path:
@@ -181,7 +185,8 @@ class Ticket:
                 f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
                 f"export are for {', '.join(BACKBONES)}, but apply gives you its pruned graph"
             )
-        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden, **c.backbone_options)
+        options = c.backbone_options | ({"edge_features": sizes["edge_features"]} if "edge_features" in sizes else {})
+        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden, **options)
         wanted = (backbone.prunable.size, backbone.other.size)
         found = (self.masks.total.weights, self.trained.other.shape[1])
         if wanted != found:
@@ -226,17 +231,21 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         storage.unpack(tensors["masks.weights"], int(counts["weights"])),
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
     )
+    config = Config.from_dict(payload["config"])
+    names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
+    if names != _SIZES and not config.reads_edge_features:
+        raise ValueError(f"the backbone {config.backbone} does not read edge_features")
     if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
         raise ValueError("the masks are not those of one run")
     return Ticket(
-        config=Config.from_dict(payload["config"]),
+        config=config,
         seed=int(payload["seed"]),
         level=int(payload["level"]),
         masks=masks,
         initial=_spread(masks, tensors, "initial"),
         trained=_spread(masks, tensors, "trained"),
         metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
-        sizes={name: _positive(name, sizes[name]) for name in ("in_features", "out_features", "macs", "dense_macs")},
+        sizes={name: _positive(name, sizes[name]) for name in names},
         graph=_graph(payload["graph"], tensors, masks.total.edges),
         fingerprint=str(payload["graph"]["fingerprint"]),
         several=bool(payload["several"]),

@@ -15,7 +15,7 @@ from aceglt import rng
 from aceglt.errors import ConfigError
 from aceglt.graph import GraphBatch
 from aceglt.ops import DroppedFeatures, Features
-from aceglt.portable import LayerSpec
+from aceglt.portable import Spec
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""
@@ -96,8 +96,11 @@ class Backbone(ABC):
     """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
-    coefficients: Literal["symmetric", "mean", "attention"]
-    """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, or attention."""
+    edge_features: int = 0
+    """How many features of edges the layers read."""
+    coefficients: Literal["symmetric", "mean", "attention", "softmax"]
+    """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, attention, or a softmax of the
+    messages themselves."""
 
     @abstractmethod
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
@@ -115,7 +118,7 @@ class Backbone(ABC):
         """Outputs [S, N, C] for evaluation."""
         return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
 
-    def layers(self, weights: Weights) -> list[LayerSpec]:
+    def layers(self, weights: Weights) -> Sequence[Spec]:
         """The same network for inference, layer by layer; weights of one run, without the leading dimension.
 
         Raises ConfigError where the backbone cannot be told layer by layer, as a user's own model.

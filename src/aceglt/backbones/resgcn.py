@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
+from aceglt.portable import BlockSpec
 
 _Stem = tuple[Tensor, Tensor]
 
@@ -32,6 +34,7 @@ class ResGCN(Backbone):
 
     name = "resgcn"
     self_loops = False
+    coefficients = "softmax"
 
     def __init__(
         self,
@@ -101,6 +104,29 @@ class ResGCN(Backbone):
         temperature = weights[f"layer{layer}.temperature"].squeeze(1)
         messages = ops.softmax_messages(graph, x, scores, temperature, terms)
         return _linear(weights, f"layer{layer}", x + messages)
+
+    def layers(self, weights: Weights) -> list[BlockSpec]:
+        steps = [_step(weights, "encoder"), self._layer_step(weights, 0)]
+        for layer in range(1, self.depth):
+            steps.append(replace(_normed(weights, layer - 1, self._layer_step(weights, layer)), residual=True))
+        return [*steps, _normed(weights, self.depth - 1, _step(weights, "decoder"))]
+
+    def _layer_step(self, weights: Weights, layer: int) -> BlockSpec:
+        name = f"layer{layer}"
+        return replace(
+            _step(weights, name),
+            temperature=weights[f"{name}.temperature"],
+            edge_weight=weights.get(f"{name}.edge.weight"),
+            edge_bias=weights.get(f"{name}.edge.bias"),
+        )
+
+
+def _step(weights: Weights, name: str) -> BlockSpec:
+    return BlockSpec(weights[f"{name}.weight"], weights[f"{name}.bias"][0])
+
+
+def _normed(weights: Weights, norm: int, step: BlockSpec) -> BlockSpec:
+    return replace(step, scale=weights[f"norm{norm}.scale"][0], shift=weights[f"norm{norm}.shift"][0])
 
 
 def _linear(weights: Weights, name: str, h: Tensor) -> Tensor:
