@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import statistics
 import tempfile
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from aceglt import rng
 from aceglt.backbones import Backbone, Params
-from aceglt.compact import synchronise
+from aceglt.compact import seconds
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.graph import Graph
@@ -330,26 +329,18 @@ def _measure(
     for i, node in enumerate(nodes):  # the first time is a warm-up
         for name, variant in variants.items():
             small = inputs[name].around(node)
-            seconds = {
-                "full": _seconds(ready[name], device),
-                "node": _seconds(partial(_run, variant, small), device),
-                "first": _seconds(partial(_run, variant, inputs[name]), device),
+            taken = {
+                "full": seconds(ready[name], device),
+                "node": seconds(partial(_run, variant, small), device),
+                "first": seconds(partial(_run, variant, inputs[name]), device),
             }
-            for what, value in seconds.items():
+            for what, value in taken.items():
                 times[name][what] += [value] if i else []
     return times
 
 
 def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
     return variant.prepare(inputs)()
-
-
-def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
-    synchronise(device)
-    began = time.perf_counter()
-    trial()
-    synchronise(device)
-    return time.perf_counter() - began
 
 
 def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Row:

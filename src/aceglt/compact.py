@@ -267,22 +267,24 @@ def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], M
     """The name of the fastest trial; timed when this process first meets the shape, then remembered."""
     key = (*shape, device, torch.get_num_threads())
     if key not in _FASTEST:
-        times = {name: _seconds(trial, device) for name, trial in trials().items()}
+        times = {name: _shortest(trial, device) for name, trial in trials().items()}
         _FASTEST[key] = min(times, key=times.__getitem__)
     return _FASTEST[key]
 
 
-def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
+def _shortest(trial: Callable[[], Any], device: torch.device) -> float:
     """The shortest of a few runs after a first one: noise only ever adds."""
     trial()
-    times = []
-    for _ in range(_TRIALS):
-        synchronise(device)
-        began = time.perf_counter()
-        trial()
-        synchronise(device)
-        times.append(time.perf_counter() - began)
-    return min(times)
+    return min(seconds(trial, device) for _ in range(_TRIALS))
+
+
+def seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    """What one run takes."""
+    synchronise(device)
+    began = time.perf_counter()
+    trial()
+    synchronise(device)
+    return time.perf_counter() - began
 
 
 def synchronise(device: torch.device) -> None:

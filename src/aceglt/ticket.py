@@ -113,8 +113,7 @@ class Ticket:
                 "keep" or "drop": edges that the search never saw stay or go; nodes are known by their number, so new
                 ones come after those of the search. No node is ever removed.
         """
-        if unseen not in UNSEEN:
-            raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
+        check_unseen(unseen)
         kept = self._kept(data, unseen)
         return data.edge_subgraph(kept.to(data.edge_index.device))
 
@@ -222,6 +221,12 @@ class Ticket:
                 f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
                 + ("" if graph.num_edges != ours.num_edges else ", and other ones")
             )
+
+
+def check_unseen(unseen: str) -> None:
+    """Refuse an unknown policy for what the search never saw."""
+    if unseen not in UNSEEN:
+        raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
 
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch_geometric.transforms import BaseTransform
 
-from aceglt.errors import ConfigError
-from aceglt.ticket import UNSEEN, Ticket
+from aceglt.ticket import Ticket, check_unseen
 
 
 class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed
@@ -17,8 +16,7 @@ class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     """
 
     def __init__(self, ticket: Ticket, unseen: str = "error") -> None:
-        if unseen not in UNSEEN:
-            raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
+        check_unseen(unseen)
         self.ticket, self.unseen = ticket, unseen
 
     def forward(self, data: Any) -> Any:

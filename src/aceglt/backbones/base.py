@@ -102,9 +102,12 @@ class Backbone(ABC):
     """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, attention, or a softmax of the
     messages themselves."""
 
-    @abstractmethod
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        """Initial weights of each run, fixed by its seed."""
+        """Initial weights of each run, fixed by its seed: Glorot for the prunable matrices, 0 for the rest."""
+        prunable = self.prunable.join(
+            {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
+        )
+        return Params(prunable, prunable.new_zeros(len(seeds), self.other.size))
 
     @abstractmethod
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:

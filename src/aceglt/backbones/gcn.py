@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from aceglt import ops
-from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
 from aceglt.portable import LayerSpec
@@ -26,11 +24,6 @@ class GCN(Backbone):
         self.prunable = Layout((("layer0.weight", (in_features, hidden)), ("layer1.weight", (hidden, out_features))))
         self.other = Layout(())
         self.aggregation_widths = (hidden, out_features)
-
-    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
-        prunable = self.prunable.join(matrices)
-        return Params(prunable, prunable.new_zeros(len(seeds), 0))
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = normalise(graph, edge_values)

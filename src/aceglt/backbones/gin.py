@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from aceglt import ops
-from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
 from aceglt.portable import LayerSpec
@@ -37,11 +35,6 @@ class GIN(Backbone):
             )
         )
         self.aggregation_widths = (hidden, out_features)
-
-    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
-        prunable = self.prunable.join(matrices)
-        return Params(prunable, prunable.new_zeros(len(seeds), self.other.size))
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = ops.arc_values(graph, edge_values) / graph.in_degree
