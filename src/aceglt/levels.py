@@ -113,8 +113,10 @@ class Search:
     def train_dense(self, state: State) -> State:
         """The dense baseline, and the teacher where one is wanted."""
         outcome, params = self._train_in_isolation(0, self.full_masks())
+        if self.config.signal != "teacher":
+            return replace(state, dense=outcome)
         soft = self.problem.soften(outputs(self.problem, self.backbone, params, self.full_masks()))
-        return replace(state, dense=outcome, soft=soft if self.config.signal == "teacher" else None)
+        return replace(state, dense=outcome, soft=soft)
 
     def select(self, state: State) -> State:
         """Choose the next level's masks (line 2 of Algorithm 3)."""
