@@ -136,7 +136,7 @@ class _Commands:
         """Send a signal once the log has so many more lines, and a moment later; returns exit code and stderr."""
         process = subprocess.Popen(
             command(*self._arguments(run)), env=environment(), text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts,
         )  # fmt: skip
         wanted = _lines(run) + lines
         for _ in range(6000):
@@ -146,6 +146,11 @@ class _Commands:
             process.send_signal(number)
         _, complaints = process.communicate(timeout=120)
         return process.returncode, complaints
+
+
+def _heed_interrupts() -> None:
+    """A suite that a shell runs in the background ignores SIGINT, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _lines(run: Path) -> int:
