@@ -8,12 +8,28 @@ from typing import Any
 
 from torch import Tensor
 
-from aceglt import storage
+from aceglt import schema, storage
 from aceglt.errors import RunError
 from aceglt.levels import LevelRecord, Outcome, Selected, State
 from aceglt.masks import Counts, Masks
+from aceglt.schema import NUMBER, OBJECT, WHOLE
 
 _KIND, _VERSION = "checkpoint", 1
+
+_OUTCOME = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [WHOLE], "seconds": NUMBER}
+_RECORD = {
+    "level": WHOLE,
+    "alive": {"weights": WHOLE, "edges": WHOLE},
+    "outcome": _OUTCOME,
+    "select_seconds": NUMBER,
+    "select_epochs": WHOLE,
+    "diagnostics": OBJECT,
+}
+_PAYLOAD = {
+    "dense": (_OUTCOME,),
+    "records": [_RECORD],
+    "selected": ({"seconds": NUMBER, "epochs": WHOLE, "diagnostics": OBJECT},),
+}
 
 
 def save(path: Path, state: State) -> None:
@@ -33,8 +49,8 @@ def save(path: Path, state: State) -> None:
     storage.write_tensors(path, _KIND, _VERSION, payload, tensors)
 
 
-def load(path: Path, total: Counts, device: Any = "cpu") -> State:
-    """Read a state. Raises RunError if the file is damaged or does not fit the search."""
+def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
+    """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs."""
     payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
 
     def masks(name: str) -> Masks | None:
@@ -45,16 +61,40 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         return Masks(weights.to(device), edges.to(device))
 
     try:
+        schema.check(payload, _PAYLOAD, "checkpoint")
         chosen, facts = masks("selected"), payload["selected"]
-        return State(
+        state = State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
+        _check_together(state, runs)
+        return state
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as problem:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
+
+
+def _check_together(state: State, runs: int) -> None:
+    """Raise ValueError unless the parts are of one search of so many runs."""
+    outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
+    lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    tensors = [t for m in _masks(state) for t in (m.weights, m.edges)] + ([] if state.soft is None else [state.soft])
+    if any(len(values) != runs for values in [*lists, *tensors]):
+        raise ValueError(f"it is not of {runs} run(s)")
+    if state.soft is not None and not (state.soft.is_floating_point() and bool(state.soft.isfinite().all())):
+        raise ValueError("soft must hold finite numbers")
+    if [record.level for record in state.records] != list(range(1, len(state.records) + 1)):
+        raise ValueError("its levels are not numbered from 1")
+    if (state.masks is None) != (not state.records) or (state.dense is None and (state.records or state.selected)):
+        raise ValueError("a part is missing")
+    if state.masks is not None and state.masks.alive != state.records[-1].alive:
+        raise ValueError("the masks are not those of the last level")
+
+
+def _masks(state: State) -> list[Masks]:
+    return [m for m in (state.masks, state.selected.masks if state.selected else None) if m is not None]
 
 
 def _facts(selected: Selected) -> dict[str, Any]:

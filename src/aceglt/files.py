@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -35,6 +35,25 @@ def _umask() -> int:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON text says, strictly: a name given twice, NaN and infinity are refused. Raises ValueError."""
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON's")
 
 
 def short_digest(text: str) -> str:

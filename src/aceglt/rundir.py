@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError
-from aceglt.files import short_digest, write_json
+from aceglt.files import parse_json, short_digest, write_json
+from aceglt.results import check_results
 
 
 class RunDir:
@@ -121,10 +122,10 @@ class RunDir:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or RunError with what is wrong."""
     try:
-        values = json.loads(path.read_text())
+        values = parse_json(path.read_bytes())
     except OSError as problem:
         raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise RunError(f"{path}: damaged, not JSON ({problem})") from None
     if not isinstance(values, dict):
         raise RunError(f"{path}: damaged, expected a JSON object")
@@ -143,6 +144,10 @@ def results_of(path: Path) -> Mapping[str, Any]:
     results = read_json(run.results)
     if results.get("format") != 1:
         raise RunError(f"{run.results}: unknown format; it was written by another version of aceglt")
+    try:
+        check_results(results)
+    except ValueError as problem:
+        raise RunError(f"{run.results}: damaged ({problem})") from None
     return results
 
 

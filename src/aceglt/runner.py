@@ -226,7 +226,7 @@ class _Runner:
             return State()
         for path in (self.run.checkpoint, self.run.final):
             if path.exists():
-                return checkpoint.load(path, self.search.total, self.problem.device)
+                return checkpoint.load(path, self.search.total, len(self.config.seeds), self.problem.device)
         return State()
 
     def _begin(self, state: State) -> None:

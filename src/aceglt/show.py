@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from aceglt.errors import RunError
 from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std, metric_in_words
 
 if TYPE_CHECKING:
@@ -23,19 +22,15 @@ _WORDS = {True: "yes", False: "no", None: "undetermined"}
 def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
     """The final table of a search, what won, and where things are."""
     r = results
-    try:
-        title = (
-            f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
-            f"{len(r['seeds'])} seed(s), {metric_in_words(r['metric'])}" + ("" if r["finished"] else "  — not finished")
-        )
-        table, verdict, files = _levels_table(r), _verdict(r), _files(path, r)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
-        raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
+    title = (
+        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
+        f"{len(r['seeds'])} seed(s), {metric_in_words(r['metric'])}" + ("" if r["finished"] else "  — not finished")
+    )
     console.print(title, highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
+    console.print(_levels_table(r))
     console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
-    console.print(verdict, highlight=False, markup=False)
-    console.print("\n".join(files), highlight=False, markup=False, soft_wrap=True)
+    console.print(_verdict(r), highlight=False, markup=False)
+    console.print("\n".join(_files(path, r)), highlight=False, markup=False, soft_wrap=True)
 
 
 def _levels_table(results: Mapping[str, Any]) -> Table:

@@ -9,6 +9,7 @@ package ogb, which is imported when that is needed.
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import tempfile
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ RELEASES = {
     ),
     "ogbl-collab": _Release("linkproppred", "time", ("edge", "num-node-list", "node-feat"), "pt"),
 }
+
+BOMB_BYTES, BOMB_RATIO = 64 << 20, 500  # as for .npz files; the longest of these is 30 times its packed size
+_LONGEST_LINE = 1 << 16
 
 _OLD_NAMES = {"raw/node_species.csv.gz": "raw/species.csv.gz"}  # as the zip file has it, before ogb renames it
 
@@ -153,13 +157,38 @@ class _Reader:
         return torch.from_numpy(np.ascontiguousarray(nodes, dtype=np.int64))
 
 
+class _Unpacked(gzip.GzipFile):
+    """A packed text that is neither a bomb nor one endless line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path, self._limit = path, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+        if len(self.readline(_LONGEST_LINE)) == _LONGEST_LINE:
+            raise DataError(f"{path}: its first line is longer than {_LONGEST_LINE} bytes")
+        self.seek(0)
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._within_limit(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._within_limit(super().read1(size))
+
+    def _within_limit(self, chunk: bytes) -> bytes:
+        if self.tell() > self._limit:
+            raise DataError(f"{self._path}: unpacks to more than {self._limit} bytes, too many for a file of its size")
+        return chunk
+
+
 def _read_csv(path: Path, kind: type) -> Array:
     try:
         import pandas
     except ImportError:
         raise _needs_ogb(path.name) from None
     try:
-        table: Array = pandas.read_csv(path, compression="gzip", header=None, dtype=kind).to_numpy(copy=True)
+        with _Unpacked(path) as file:
+            table: Array = pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True)
+    except DataError:
+        raise
     # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
