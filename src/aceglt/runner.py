@@ -181,6 +181,8 @@ def pick_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]

@@ -81,15 +81,17 @@ def json_of(draw: st.DrawFn, valid: Any) -> Any:
         parent, key = draw(st.sampled_from(places))
         change = draw(st.sampled_from(["replace"] * 4 + ["remove", "wrap", "rename", "double"]))
         if change == "replace":
-            parent[key] = draw(values())
+            parent[key] = copy.deepcopy(draw(values()))
         elif change == "wrap":
             parent[key] = [parent[key]]
         elif change == "remove":
             del parent[key]
         elif isinstance(parent, list):
-            parent.insert(key, parent[key])
+            parent.insert(key, copy.deepcopy(parent[key]))
         else:
-            parent[draw(st.sampled_from(TEXTS))] = parent.pop(key) if change == "rename" else parent[key]
+            parent[draw(st.sampled_from(TEXTS))] = (
+                parent.pop(key) if change == "rename" else copy.deepcopy(parent[key])
+            )
     return tree
 
 
