@@ -54,7 +54,9 @@ def test_pickles_are_opened_in_one_place() -> None:
 
 
 def test_torch_and_numpy_unpickle_nothing() -> None:
-    loads = [(file, call) for file, name, call in calls() if name in ("torch.load", "load") and "torch" in ast.unparse(call)]
+    loads = [
+        (file, call) for file, name, call in calls() if name in ("torch.load", "load") and "torch" in ast.unparse(call)
+    ]
     assert loads
     assert [file for file, call in loads if keyword(call, "weights_only") != "True"] == []
     assert [file for file, _, call in calls() if keyword(call, "allow_pickle") not in (None, "False")] == []
@@ -72,11 +74,14 @@ def test_what_computes_nothing_imports_nothing_heavy(command: list[str]) -> None
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'numpy', 'scipy', 'plotly', 'pandas', 'torch_geometric') if m in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=environment(), check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, env=environment(), check=True
+    )
     assert found.stdout.splitlines()[-1] == "[]"
 
 
 def test_starting_a_search_waits_for_torch_alone() -> None:
-    code = "import sys, aceglt.runner; print([m for m in ('scipy', 'plotly', 'pandas', 'torch_geometric') if m in sys.modules])"
+    heavy = ("scipy", "plotly", "pandas", "torch_geometric")
+    code = f"import sys, aceglt.runner; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
     assert found.stdout.strip() == "[]"

@@ -380,7 +380,9 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         kinds.add(int)
     if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise ConfigError(f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}")
+        raise ConfigError(
+            f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}"
+        )
     if isinstance(value, tuple):
         for part in value:
             check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))

@@ -26,7 +26,7 @@ _LEVEL = {
     "winning": dict.fromkeys(CRITERIA, (FLAG,)),
     "diagnostics": OBJECT,
 }
-_CHOICE = dict.fromkeys(("distinct", "ties_at_threshold", "noise_correlation"), [(NUMBER,)])
+_CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
 _RESULTS = {
     **dict.fromkeys(_TEXTS, TEXT),
     "finished": FLAG,
@@ -34,7 +34,7 @@ _RESULTS = {
     "seeds": [WHOLE],
     "dense": _READINGS,
     "levels": [_LEVEL],
-    "highest_winning_per_seed": (dict.fromkeys(_SPARSITIES, [NUMBER]),),
+    "highest_winning_per_seed": ({key: [NUMBER] for key in _SPARSITIES},),
     "highest_winning": dict.fromkeys(CRITERIA, ({**_SPARSITIES, "level": WHOLE},)),
 }
 

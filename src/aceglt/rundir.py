@@ -16,6 +16,7 @@ from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import parse_json, short_digest, write_json
 from aceglt.results import check_results
+from aceglt.schema import shortened
 
 
 class RunDir:
@@ -86,8 +87,7 @@ class RunDir:
 
     def _read_config(self) -> tuple[Config, Any]:
         values = read_json(self.config)
-        if values.pop("format", None) != 1:
-            raise RunError(f"{self.config}: unknown format; it was written by another version of aceglt")
+        _check_format(values.pop("format", None), self.config)
         data = values.pop("data", None)
         try:
             return Config.from_dict(values), data
@@ -132,6 +132,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def _check_format(found: Any, path: Path) -> None:
+    if found != 1:
+        raise RunError(
+            f"{path}: format {shortened(found)} is not known to this version, which reads 1; "
+            "use the aceglt that wrote it, or another --out"
+        )
+
+
 def is_run(path: Path) -> bool:
     return (path / "config.json").is_file()
 
@@ -142,8 +150,7 @@ def results_of(path: Path) -> Mapping[str, Any]:
     if not run.results.exists():
         raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
     results = read_json(run.results)
-    if results.get("format") != 1:
-        raise RunError(f"{run.results}: unknown format; it was written by another version of aceglt")
+    _check_format(results.get("format"), run.results)
     try:
         check_results(results)
     except ValueError as problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import math
 import os
 import pickle
 import zipfile
@@ -18,13 +19,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 SIZES = (0, 1, 2, 3, 7, 8, 255, 65_536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**30)
-NUMBERS = (*SIZES, *(-size for size in SIZES), 0.5, -0.5, 1e-300, 1e38, 1e308, float("nan"), float("inf"), -float("inf"))
+NUMBERS = (*SIZES, *(-size for size in SIZES), 0.5, -0.5, 1e-300, 1e38, 1e308, math.nan, math.inf, -math.inf)
 TEXTS = (
-    "", " ", "x", "gcn", "ace", "link", "data", "random:0", "random:99999999999999999999", "true", "null", "0", "-1", "1e999",
-    "nan", "../../../etc/passwd", "/etc/passwd", "/dev/zero", "a/../b", "C:\\x", "\x00", "a\x00b", "\x1b[2J\x1b]0;x\x07", "\r\n",
-    "\ud800", "\u202e", "𝟘", "é" * 40, "x" * 5000, "%s%n", "${HOME}", "$(touch hacked)", "`touch hacked`", "os:system",
-    "builtins:eval", "a:b", "..:..", "<script>alert(1)</script>", "</script>", "<!--", "'\"><img src=x onerror=alert(1)>",
-    "[bold]x[/bold]", "[/]", "__class__", "__init__", "format", "NaN",
+    "", " ", "x", "gcn", "ace", "link", "data", "random:0", "random:99999999999999999999", "true", "null", "0", "-1",
+    "1e999", "nan", "../../../etc/passwd", "/etc/passwd", "/dev/zero", "a/../b", "C:\\x", "\x00", "a\x00b",
+    "\x1b[2J\x1b]0;x\x07", "\r\n", "\ud800", "\u202e", "𝟘", "é" * 40, "x" * 5000, "%s%n", "${HOME}",
+    "$(touch hacked)", "`touch hacked`", "os:system", "builtins:eval", "a:b", "..:..", "<script>alert(1)</script>",
+    "</script>", "<!--", "'\"><img src=x onerror=alert(1)>", "[bold]x[/bold]", "[/]", "__class__", "__init__", "format",
 )  # fmt: skip
 NESTED = ([], {}, [[]], {"": None}, [None], [0] * 50, {"a": {"b": [1]}}, ["x", 1, None, True], [1e308, 1e308])
 
@@ -67,7 +68,9 @@ def _spans(content: bytes, start: int, end: int) -> st.SearchStrategy[bytes]:
     flipped = st.integers(0, 7).map(lambda bit: bytes([span[0] ^ 1 << bit]) + span[1:])
     number = st.sampled_from(SIZES[:-1]).map(lambda size: (size % 2**64).to_bytes(8, "little")[: len(span)])
     digits = st.sampled_from([b"0", b"-1", b"99999999999999999999", b"nan", b"1e999", b",", b"\n", b'"', b"\xff"])
-    return st.one_of(flipped, number, digits, st.sampled_from([b"", span + span, bytes(len(span))]), st.binary(max_size=8))
+    return st.one_of(
+        flipped, number, digits, st.sampled_from([b"", span + span, bytes(len(span))]), st.binary(max_size=8)
+    )
 
 
 @st.composite
@@ -89,9 +92,7 @@ def json_of(draw: st.DrawFn, valid: Any) -> Any:
         elif isinstance(parent, list):
             parent.insert(key, copy.deepcopy(parent[key]))
         else:
-            parent[draw(st.sampled_from(TEXTS))] = (
-                parent.pop(key) if change == "rename" else copy.deepcopy(parent[key])
-            )
+            parent[draw(st.sampled_from(TEXTS))] = parent.pop(key) if change == "rename" else copy.deepcopy(parent[key])
     return tree
 
 
@@ -111,10 +112,12 @@ def json_text_of(draw: st.DrawFn, valid: Any) -> bytes:
         return json.dumps(draw(json_of(valid))).encode()
     if kind == "twice":
         name = draw(st.sampled_from(sorted(valid)))
-        return f'{{{json.dumps(name)}: {json.dumps(draw(values()))}, {text.lstrip()[1:]}'.encode()
+        return f"{{{json.dumps(name)}: {json.dumps(draw(values()))}, {text.lstrip()[1:]}".encode()
     if kind == "bytes":
         return draw(bytes_of(text.encode()))
-    return draw(st.sampled_from([b"", b"[]", b"{}", b"null", b"[" * 100_000, b'{"a":' * 9999, b"9" * 5000, b"\xff\xfe{}"]))
+    return draw(
+        st.sampled_from([b"", b"[]", b"{}", b"null", b"[" * 100_000, b'{"a":' * 9999, b"9" * 5000, b"\xff\xfe{}"])
+    )
 
 
 @st.composite
@@ -126,7 +129,15 @@ def array_of(draw: st.DrawFn, valid: np.ndarray[Any, Any]) -> np.ndarray[Any, An
         with np.errstate(all="ignore"):
             return valid.astype(draw(st.sampled_from(kinds)))
     if change == "shape":
-        shapes = [valid.T, valid.reshape(-1), valid[None], valid[:-1], valid[..., :-1], valid[:0], np.asfortranarray(valid)]
+        shapes = [
+            valid.T,
+            valid.reshape(-1),
+            valid[None],
+            valid[:-1],
+            valid[..., :-1],
+            valid[:0],
+            np.asfortranarray(valid),
+        ]
         return draw(st.sampled_from([*shapes, np.concatenate([valid, valid]), np.zeros((0, 5)), np.zeros(())]))
     if change == "object":
         return np.array([Attack(), None], dtype=object)
@@ -134,7 +145,9 @@ def array_of(draw: st.DrawFn, valid: np.ndarray[Any, Any]) -> np.ndarray[Any, An
         return np.zeros(draw(st.sampled_from([(0,), (0, 0), (1, 0), (2, 0), (1,) * 30])))
     changed = valid.astype(draw(st.sampled_from([valid.dtype.str, "i8", "f8"]))).reshape(-1)
     for _ in range(draw(st.integers(1, 3)) if changed.size else 0):
-        kind = st.floats(width=32) if changed.dtype.kind == "f" else st.sampled_from([0, 1, -1, 5, 2**31, 2**62, -(2**63)])
+        kind = (
+            st.floats(width=32) if changed.dtype.kind == "f" else st.sampled_from([0, 1, -1, 5, 2**31, 2**62, -(2**63)])
+        )
         with np.errstate(all="ignore"):
             changed[draw(st.integers(0, changed.size - 1))] = np.array(draw(kind)).astype(changed.dtype)
     return changed.reshape(valid.shape)
@@ -152,21 +165,29 @@ def npz_of(draw: st.DrawFn, valid: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
         for changed in draw(st.lists(st.sampled_from(sorted(arrays)), min_size=1, max_size=2, unique=True)):
             arrays[changed] = draw(array_of(arrays[changed]))
     if kind == "names":
-        new = draw(st.sampled_from(["../../evil", "/etc/evil", "batch", "x_data", "x", "y" * 300, "edge_weight", "edge_attr"]))
+        new = draw(
+            st.sampled_from(["../../evil", "/etc/evil", "batch", "x_data", "x", "y" * 300, "edge_weight", "edge_attr"])
+        )
         moved = arrays.pop(name) if draw(st.booleans()) else arrays[name]
         arrays[new] = moved
     members = {n: npy(a) for n, a in arrays.items()}
     if kind == "header":
         members[name] = draw(_headers(arrays[name]))
-    return BOMB if kind == "bomb" else zipped(members, draw(st.sampled_from([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])))
+    return (
+        BOMB if kind == "bomb" else zipped(members, draw(st.sampled_from([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])))
+    )
 
 
 @st.composite
 def _headers(draw: st.DrawFn, valid: np.ndarray[Any, Any]) -> bytes:
     """An .npy file whose header lies, and whose checksum is right."""
-    dtype = draw(st.sampled_from([valid.dtype.str, "|O", "<f8", "<U99999999", "V9999999", "i,i", "|S0", "<M8[s]", "x" * 99]))
+    dtype = draw(
+        st.sampled_from([valid.dtype.str, "|O", "<f8", "<U99999999", "V9999999", "i,i", "|S0", "<M8[s]", "x" * 99])
+    )
     shape = draw(st.lists(st.sampled_from([*SIZES, -1, True]), max_size=4).map(tuple))
-    extra = draw(st.sampled_from(["", "'shape': (), ", "'x': 1, ", "'fortran_order': 2, ", "__import__('os'), ", "(" * 300]))
+    extra = draw(
+        st.sampled_from(["", "'shape': (), ", "'x': 1, ", "'fortran_order': 2, ", "__import__('os'), ", "(" * 300])
+    )
     text = f"{{{extra}'descr': {dtype!r}, 'fortran_order': {draw(st.booleans())}, 'shape': {shape}}}\n".encode()
     version = draw(st.sampled_from([b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x09"]))
     length = draw(st.sampled_from([len(text), 0, 60_000, 2**32 - 1]))

@@ -173,7 +173,12 @@ def npz_inputs() -> Inputs:
     data = graph(nodes=12)
     arrays = {name: data[name].numpy() for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")}
     weighted = {**arrays, "edge_weight": np.ones(data.num_edges), "edge_attr": np.ones((data.num_edges, 2))}
-    parts = {"x_data": np.ones(12), "x_indices": np.zeros(12, int), "x_indptr": np.arange(13), "x_shape": np.array([12, 6])}
+    parts = {
+        "x_data": np.ones(12),
+        "x_indices": np.zeros(12, int),
+        "x_indptr": np.arange(13),
+        "x_shape": np.array([12, 6]),
+    }
     sparse = {**arrays, **parts}
     del sparse["x"]
     several = {**arrays, "y": np.eye(12, 3)[np.arange(12) % 3]}
@@ -215,7 +220,9 @@ def ogb_inputs() -> Inputs:
             variants += [json_of(_pairs(content)).map(_saved), values().map(_saved)]
         return st.one_of(variants).map(lambda new: (name, path, new))
 
-    return st.sampled_from([(name, path) for name in OGB for path in ogb_files(name)]).flatmap(lambda row: changed(*row))
+    return st.sampled_from([(name, path) for name in OGB for path in ogb_files(name)]).flatmap(
+        lambda row: changed(*row)
+    )
 
 
 def _pairs(content: bytes) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def test_the_campaign(reader: Reader, capsys: pytest.CaptureFixture[str]) -> Non
     counts = attack(reader, reader.campaign)
     seconds = time.perf_counter() - began
     with capsys.disabled():
-        print(f"\n| {reader.name} | {counts.total():,} | {counts['refused']:,} | {counts['read']:,} | {seconds:.0f} s |")
+        print(
+            f"\n| {reader.name} | {counts.total():,} | {counts['refused']:,} | {counts['read']:,} | {seconds:.0f} s |"
+        )
     assert counts.total() >= 0.95 * reader.campaign  # hypothesis stops early where it has tried everything
     assert counts["refused"] > 0

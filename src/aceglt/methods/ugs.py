@@ -69,4 +69,5 @@ def _rank_correlation(a: Tensor, b: Tensor) -> float:
 def _ranks(values: Tensor) -> Tensor:
     """[n] float64 ranks from 1, those of ties their mean (scipy.stats has this, but takes a second to import)."""
     _, place, count = torch.unique(values, return_inverse=True, return_counts=True)
-    return (count.cumsum(0).double() - (count.double() - 1) / 2)[place]
+    mean: Tensor = count.cumsum(0).double() - (count.double() - 1) / 2
+    return mean[place]
