@@ -16,11 +16,12 @@ from aceglt.cli import app
 from aceglt.runner import search
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
+    "python -m pytest -m slow tests/fuzz": "takes minutes",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
 }

@@ -16,7 +16,7 @@ import torch
 from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
-from aceglt.errors import ConfigError
+from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
@@ -25,12 +25,14 @@ from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
+from aceglt.schema import WHOLE, check
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
+_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ class _Runner:
     def _begin(self, state: State) -> None:
         if self.run is None:
             return
-        recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
+        recorded = self._recorded()
         if self.problem.device.type == "cuda":
             self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
         kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
@@ -357,10 +359,24 @@ class _Runner:
         self._log("finish", level=state.level)
         return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
 
+    def _recorded(self) -> dict[str, Any]:
+        """The environment that the search was begun in, as far as it is known."""
+        assert self.run is not None
+        if not self.run.environment.exists():
+            return {}
+        recorded = read_json(self.run.environment)
+        try:
+            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
+        except ValueError as problem:
+            raise RunError(
+                f"{self.run.environment}: damaged ({problem}); without this file the same command writes it anew"
+            ) from None
+        return recorded
+
     def _record_memory(self) -> None:
         assert self.run is not None
-        recorded = read_json(self.run.environment)
-        peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
+        recorded = self._recorded()
+        peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
         write_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:

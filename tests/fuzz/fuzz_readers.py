@@ -353,8 +353,11 @@ def read_run(given: tuple[str, Any]) -> None:
     shutil.copytree(finished_run(), folder)
     _put(folder / name, content)
     small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2, "tickets": "all"}
-    with training_is_out(), mock.patch("aceglt.runner.write_report"):
-        aceglt.search(graph(), out=folder, device="cpu", **small)
+    try:
+        with training_is_out(), mock.patch("aceglt.runner.write_report"):
+            aceglt.search(graph(), out=folder, device="cpu", **small)
+    except OSError as problem:  # a folder where a file should be; the command line makes one line of it
+        raise RunError(f"{problem.filename}: {problem.strerror}") from None
     if name != "final":
         assert json.loads((folder / "results.json").read_text()) == run_json("results.json")
 
