@@ -66,16 +66,16 @@ def _check_clear(problem: AcegltError) -> None:
 @contextmanager
 def _limits() -> Iterator[None]:
     global _executed
-    before, (soft, hard) = signal.signal(signal.SIGALRM, _hang), resource.getrlimit(resource.RLIMIT_AS)
+    before, (soft, hard) = signal.signal(signal.SIGPROF, _hang), resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + BYTES, hard))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor: the machine may be busy
     _executed = executed = []
     try:
         yield
     finally:
         _executed = None
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     assert not executed, f"run while reading: {executed}"
 
