@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import resource
 import signal
@@ -35,6 +36,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         raise Violation(_executed[-1])
 
 
+platform.platform()  # asks another process once, and remembers
 sys.addaudithook(_audit)  # for good: Python has no way to remove one
 
 
