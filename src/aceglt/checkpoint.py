@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from aceglt import storage
 from aceglt.errors import RunError
+from aceglt.importance import SIDES
 from aceglt.levels import LevelRecord, Outcome, Selected, State
-from aceglt.masks import Counts, Masks
+from aceglt.masks import Counts, Masks, Scores
 
 _KIND, _VERSION = "checkpoint", 1
 
@@ -25,6 +26,8 @@ def save(path: Path, state: State) -> None:
             tensors[f"{name}.edges"] = storage.pack(masks.edges)
     if state.soft is not None:
         tensors["soft"] = state.soft
+    if state.importance is not None:
+        tensors |= {f"importance.{side}": getattr(state.importance, side) for side in SIDES}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
@@ -50,6 +53,7 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
+            importance=_importance(tensors, total, device),
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
@@ -57,8 +61,17 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
+def _importance(tensors: dict[str, Tensor], total: Counts, device: Any) -> Scores | None:
+    if "importance.weights" not in tensors:
+        return None
+    found = Scores(*(tensors[f"importance.{side}"] for side in SIDES))
+    if found.total != total:
+        raise ValueError(f"importance of {found.total} instead of {total}")
+    return found.to(device)
+
+
 def _facts(selected: Selected) -> dict[str, Any]:
-    return {"seconds": selected.seconds, "epochs": selected.epochs, "diagnostics": selected.diagnostics}
+    return {f.name: getattr(selected, f.name) for f in fields(selected) if f.name != "masks"}
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:
