@@ -85,4 +85,4 @@ class Excerpt:
 
 
 def _plain(values: Tensor) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]
+    return [None if value != value else round(value, 6) for value in values.tolist()]

@@ -22,7 +22,7 @@ from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.problem import Problem
-from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
@@ -348,7 +348,7 @@ class _Runner:
         if self.run is None:
             return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
         tickets = sorted(self.run.tickets.glob("level_*.safetensors"))
-        notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
+        notes = self._report()
         if self.run.checkpoint.exists():
             self.run.checkpoint.replace(self.run.final)
         self._record_memory()
@@ -361,11 +361,10 @@ class _Runner:
         peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
         write_json(self.run.environment, {**recorded, "peak_memory": peak})
 
-    def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
+    def _report(self) -> list[str]:
         assert self.run is not None
-        name = f"{self.config.method} ({self.config.signal})"
         try:
-            write_report([RunView(name, results, self.config.to_dict(), self.command, tickets)], self.run.report)
+            write_report(load_runs([self.run.path], self.run.path), self.run.report)
         except ReportUnavailable as problem:
             return [str(problem)]
         return []
