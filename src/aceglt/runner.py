@@ -28,6 +28,7 @@ from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
+from aceglt.tensorboard import Scalars, check_tensorboard
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
@@ -67,6 +68,7 @@ def search(
     tickets: str = "best",
     preset: str = "default",
     runs_at_once: int | None = None,
+    tensorboard: bool = False,
     observer: SearchObserver | None = None,
     command: str | None = None,
     **settings: Any,
@@ -85,6 +87,7 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: all); recorded, and kept when a search
             continues. On a CPU runs are always trained one by one.
+        tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
@@ -106,6 +109,8 @@ def search(
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
     if runs_at_once is not None and runs_at_once < 1:
         raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
+    if tensorboard:
+        check_tensorboard(out)
     if data is not None:
         settings["dataset"] = settings.get("dataset") or "data"
     names, own = take(settings)
@@ -123,6 +128,8 @@ def search(
         if run is not None:
             run.claim(config, problem.fingerprint)
         runner = _Runner(config, problem, backbone, method, run, tickets, observer, command)
+        if tensorboard and run is not None:
+            runner.scalars = stack.enter_context(Scalars(run.tensorboard))
         if problem.device.type == "cuda":
             runner.search.runs_at_once = runs_at_once
         return runner.go()
@@ -205,6 +212,7 @@ class _Runner:
         self.config, self.problem, self.run, self.policy = config, problem, run, policy
         self.command = command or "aceglt.search(…)"
         self.search = Search(problem, backbone, method, config, _Logged(run, observer))
+        self.scalars: Scalars | None = None
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
 
     def go(self) -> SearchResult:
@@ -284,6 +292,8 @@ class _Runner:
         results = summarise(self.search, state, finished)
         if self.run is not None:
             write_json(self.run.results, results)
+        if self.scalars is not None:
+            self.scalars.update(results)
         self._drop_tickets(results)
         return results
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aceglt.errors import ConfigError, RunError
 from aceglt.report.page import render
@@ -43,9 +44,17 @@ def _load(path: Path, folder: Path) -> RunView:
 
 def _command(log: Path) -> str:
     """The command of the last session in a run's log."""
-    lines = log.read_text().splitlines() if log.exists() else []
-    commands = [json.loads(line).get("command") for line in lines if '"command"' in line]
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    commands = [_logged(line).get("command") for line in lines]
     return next((str(command) for command in reversed(commands) if command), "not recorded")
+
+
+def _logged(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:  # cut off where a process was killed
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
@@ -53,4 +62,4 @@ def _names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
     fields = ("dataset", "backbone", "task", "axis", "preset")
     differing = [field for field in fields if len({text(run, field) for run in runs}) > 1]
     names = [", ".join([run.name, *(text(run, field) for field in differing)]) for run in runs]
-    return [f"{name}, {path.name}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+    return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]

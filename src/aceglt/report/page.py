@@ -21,7 +21,7 @@ from aceglt.report.tables import (
     tickets_table,
     winners_table,
 )
-from aceglt.report.view import READINGS, RunView, macs_saved, place, text
+from aceglt.report.view import READINGS, RunView, by_setting, macs_saved, place, text
 from aceglt.wording import counted, percent, spread
 
 NO_SCRIPT = "<noscript><p>The chart needs JavaScript; the tables below hold the same numbers.</p></noscript>"
@@ -92,15 +92,6 @@ def _metric(runs: Sequence[RunView]) -> str:
     metrics = {run.metric for run in runs}
     metric = metrics.pop() if len(metrics) == 1 else "quality"
     return metric[:1].upper() + metric[1:]
-
-
-def by_setting(runs: Sequence[RunView]) -> list[list[int]]:
-    """The numbers of the runs that have levels, those of one setting together."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for index, run in enumerate(runs):
-        if run.levels:
-            groups.setdefault(run.setting, []).append(index)
-    return list(groups.values())
 
 
 def _sparsity_charts(runs: Sequence[RunView], figures: list[Figure]) -> str:
@@ -187,7 +178,7 @@ def _excerpt_section(runs: Sequence[RunView]) -> str:
         "no score."
     )
     key = f'<p class="key graph"><span>less important</span>{shades}<span>more important</span></p>'
-    return f"<section><h2>Edges up close</h2><p>{note}</p>{key}{parts}</section>"
+    return f'<section><h2>Edges up close</h2><p>{note}</p>{key}<div class="excerpts">{parts}</div></section>'
 
 
 def _excerpt(run: RunView) -> str:
@@ -200,7 +191,8 @@ def _excerpt(run: RunView) -> str:
         for scene in found
     )
     title = f"{run.name}: {text(run, 'dataset')}, seed {run.results['excerpt'].get('seed')}"
-    return f'<h3>{escape(title)}</h3><div class="slides" data-slides="{escape(title)}">{slides}</div>'
+    heading = f"<h3>{escape(title)}</h3>"
+    return f'<div class="excerpt">{heading}<div class="slides" data-slides="{escape(title)}">{slides}</div></div>'
 
 
 def _tickets(run: RunView) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,15 @@ class RunView:
     def setting(self) -> tuple[str, ...]:
         """What runs must share to be drawn in one chart."""
         return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
+
+
+def by_setting(runs: Sequence[RunView]) -> list[list[int]]:
+    """The numbers of the runs that have levels, those of one setting together."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        if run.levels:
+            groups.setdefault(run.setting, []).append(index)
+    return list(groups.values())
 
 
 def text(run: RunView, key: str) -> str:
