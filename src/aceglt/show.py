@@ -148,8 +148,8 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
         f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
         f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
         f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
-        f"val      {spread([m['val']])} (dense {spread([m['dense_val']])})",
-        f"test     {spread([m['test']])} (dense {spread([m['dense_test']])})",
+        f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
+        f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
         f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
     ]
     console.print("\n".join(lines), highlight=False, markup=False)
@@ -240,3 +240,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
         highlight=False,
     )
+
+
+def _reading(value: float | None) -> str:
+    return spread(None if value is None else [value])

@@ -16,8 +16,13 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 
 def spread(values: Sequence[float | None] | None) -> str:
-    """Mean ± standard deviation of the known ones, in percent; a single one has no deviation to show."""
-    known = [value for value in values or [] if value is not None]
+    """Mean ± standard deviation of the known ones, in percent; a single one has no deviation to show.
+
+    Without a list they were not read at all, as test is not in tuning mode.
+    """
+    if values is None:
+        return "not read"
+    known = [value for value in values if value is not None]
     if not known:
         return UNKNOWN
     mean, std = mean_std(known)

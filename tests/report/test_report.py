@@ -232,7 +232,7 @@ def test_without_test_readings_validation_is_shown() -> None:
     found = page(view(test=False))
     first = rows(found, "ace: levels")[1]
     assert (first["Test accuracy"], first["Wins: paper"], first["Wins: significant"]) == (
-        "–",
+        "not read",
         "undetermined",
         "undetermined",
     )

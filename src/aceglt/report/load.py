@@ -61,5 +61,10 @@ def _names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
     """Method and signal, then what else differs between the runs, then the folder where that is not enough."""
     fields = ("dataset", "backbone", "task", "axis", "preset")
     differing = [field for field in fields if len({text(run, field) for run in runs}) > 1]
-    names = [", ".join([run.name, *(text(run, field) for field in differing)]) for run in runs]
+    names = [", ".join([run.name, *(_short(text(run, field)) for field in differing)]) for run in runs]
     return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def _short(value: str) -> str:
+    """A graph in a file by the file's name."""
+    return Path(value).name if value.endswith(".npz") else value

@@ -74,7 +74,7 @@ def fluctuation_table(run: RunView) -> str:
     changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in PARTS.values()}
     rows = [
         [str(level["level"]), *(percent(level[key]) for key in PARTS)]
-        + [spread(found.get(level["level"])) for found in changes.values()]
+        + [spread(found.get(level["level"], [])) for found in changes.values()]
         for level in run.levels
         if any(level["level"] in found for found in changes.values())
     ]
@@ -160,7 +160,7 @@ def _decidedness(key: str, values: Sequence[float | None] | None) -> str:
     mean = _mean(values)
     if mean is None:
         return UNKNOWN
-    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{mean:.2f}")
+    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{round(mean, 2) + 0.0:.2f}")
 
 
 def _mean(values: Sequence[float | None] | None) -> float | None:
