@@ -355,7 +355,7 @@ def test_show_of_a_run_tells_its_story_in_ten_lines(run: Path) -> None:
     assert story["Significant"] == "undetermined"
     for criterion in ("paper", "strict"):
         winner = results["highest_winning"][criterion]
-        expected = "no level wins" if winner is None else f"wins up to level {winner['level']}: "
+        expected = "no level wins" if winner is None else f"wins at level {winner['level']}: "
         assert story[criterion.capitalize()].startswith(expected)
     assert spread(last["fluctuation"]["edges"]) in story["Rank change"]
     assert "(6 epochs per seed)" in story["Cost"]

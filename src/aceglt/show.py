@@ -80,7 +80,7 @@ def _winner(r: Mapping[str, Any], criterion: str) -> str:
     places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
     reading = "val" if level["test"] is None else "test"
     return (
-        f"wins up to level {level['level']}: {places}, {reading} {spread(level[reading])}, "
+        f"wins at level {level['level']}: {places}, {reading} {spread(level[reading])}, "
         f"{r['dense']['macs'] / level['macs']:.1f}× fewer MACs"
     )
 

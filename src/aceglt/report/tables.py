@@ -104,9 +104,9 @@ def _ticket_row(run: RunView, path: str) -> list[str | Link]:
     number, seed = map(int, found.groups())
     level = next((level for level in run.levels if level["level"] == number), {})
     seeds = run.results.get("seeds") or []
-    readings = [level.get(key) and seed in seeds and spread([level[key][seeds.index(seed)]]) for key in ("val", "test")]
+    known = [dict(zip(seeds, level.get(key) or [], strict=False)).get(seed) for key in ("val", "test")]
     sparsities = (percent(level.get(key)) for key in PARTS)
-    return [Link(path, name), str(number), str(seed), *sparsities, *(reading or UNKNOWN for reading in readings)]
+    return [Link(path, name), str(number), str(seed), *sparsities, *(spread([value]) for value in known)]
 
 
 def _row(cells: Sequence[str | Link]) -> str:
