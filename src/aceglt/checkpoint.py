@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aceglt import schema, storage
 from aceglt.errors import RunError
+from aceglt.importance import SIDES
 from aceglt.levels import LevelRecord, Outcome, Selected, State
-from aceglt.masks import Counts, Masks
+from aceglt.masks import Counts, Masks, Scores
 from aceglt.schema import NUMBER, OBJECT, WHOLE
 
 _KIND, _VERSION = "checkpoint", 1
@@ -41,6 +43,10 @@ def save(path: Path, state: State) -> None:
             tensors[f"{name}.edges"] = storage.pack(masks.edges)
     if state.soft is not None:
         tensors["soft"] = state.soft
+    if state.importance is not None:
+        for side in SIDES:  # the dead have none, and are most elements of a late level
+            values = getattr(state.importance, side)
+            tensors |= {f"known.{side}": storage.pack(~values.isnan()), f"importance.{side}": values[~values.isnan()]}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
@@ -60,6 +66,11 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
         edges = storage.unpack(tensors[f"{name}.edges"], total.edges)
         return Masks(weights.to(device), edges.to(device))
 
+    def importance() -> Scores | None:
+        if "known.weights" not in tensors:
+            return None
+        return Scores(*(_spread(tensors, side, getattr(total, side)).to(device) for side in SIDES))
+
     try:
         schema.check(payload, _PAYLOAD, "checkpoint")
         chosen, facts = masks("selected"), payload["selected"]
@@ -67,6 +78,7 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
+            importance=importance(),
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
@@ -76,15 +88,22 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
+def _spread(tensors: dict[str, Tensor], side: str, n: int) -> Tensor:
+    """[S, n] importance, NaN where none was saved."""
+    known, values = storage.unpack(tensors[f"known.{side}"], n), tensors[f"importance.{side}"]
+    return torch.full(known.shape, torch.nan, dtype=values.dtype).masked_scatter(known, values)
+
+
 def _check_together(state: State, runs: int) -> None:
     """Raise ValueError unless the parts are of one search of so many runs."""
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
-    tensors = [t for m in _masks(state) for t in (m.weights, m.edges)] + ([] if state.soft is None else [state.soft])
+    real = ([] if state.soft is None else [state.soft]) + _sides(state.importance)
+    tensors = [*real, *_sides(state.masks), *_sides(state.selected.masks if state.selected else None)]
     if any(len(values) != runs for values in [*lists, *tensors]):
         raise ValueError(f"it is not of {runs} run(s)")
-    if state.soft is not None and not (state.soft.is_floating_point() and bool(state.soft.isfinite().all())):
-        raise ValueError("soft must hold finite numbers")
+    if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):
+        raise ValueError("its predictions or importances are not finite")
     if [record.level for record in state.records] != list(range(1, len(state.records) + 1)):
         raise ValueError("its levels are not numbered from 1")
     if (state.masks is None) != (not state.records) or (state.dense is None and (state.records or state.selected)):
@@ -93,12 +112,12 @@ def _check_together(state: State, runs: int) -> None:
         raise ValueError("the masks are not those of the last level")
 
 
-def _masks(state: State) -> list[Masks]:
-    return [m for m in (state.masks, state.selected.masks if state.selected else None) if m is not None]
+def _sides(of: Masks | Scores | None) -> list[Tensor]:
+    return [] if of is None else [of.weights, of.edges]
 
 
 def _facts(selected: Selected) -> dict[str, Any]:
-    return {"seconds": selected.seconds, "epochs": selected.epochs, "diagnostics": selected.diagnostics}
+    return {f.name: getattr(selected, f.name) for f in fields(selected) if f.name != "masks"}
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:

@@ -27,6 +27,10 @@ _LEVEL = {
     "diagnostics": OBJECT,
 }
 _CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
+_FLUCTUATION = {side: [(NUMBER,)] for side in ("weights", "edges")}
+_EXCERPT = {"seed": WHOLE, "edges": [[WHOLE]]}
+_SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
+_MOST_EDGES = 1000
 _RESULTS = {
     **dict.fromkeys(_TEXTS, TEXT),
     "finished": FLAG,
@@ -49,6 +53,7 @@ def check_results(results: Mapping[str, Any]) -> None:
         raise ValueError("there are no seeds")
     for level in results["levels"]:
         _check_diagnostics(level["diagnostics"])
+    _check_importance(results)
     for name, entry in entries.items():
         for reading in ("val", "test", "epoch"):
             found = entry[reading]
@@ -62,6 +67,20 @@ def _check_diagnostics(diagnostics: Mapping[str, Any]) -> None:
         found = diagnostics.get(side) or {}
         check(found, OBJECT, f"diagnostics.{side}")
         check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
+
+
+def _check_importance(results: Mapping[str, Any]) -> None:
+    """Fluctuation and excerpt, which earlier results lack."""
+    check(results.get("excerpt"), (_EXCERPT,), "excerpt")
+    edges = results["excerpt"]["edges"] if results.get("excerpt") else []
+    if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
+        raise ValueError(f"excerpt.edges must be at most {_MOST_EDGES} pairs of nodes")
+    for level in results["levels"]:
+        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
+        seen = level.get("excerpt")
+        check(seen, (_SEEN,), "excerpt of a level")
+        if seen and any(part is not None and len(part) != len(edges) for part in (seen[name] for name in _SEEN)):
+            raise ValueError("the excerpt of a level is not of the excerpt's edges")
 
 
 def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
@@ -83,6 +102,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "epochs": c.epochs,
         "seeds": list(c.seeds),
         "dense": {**asdict(state.dense), "macs": search.macs()},
+        "excerpt": {"seed": c.seeds[0], "edges": search.excerpt.ends(search.problem.graph)},
         "levels": levels,
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
         "highest_winning": highest_winning(levels),
@@ -105,5 +125,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
         "epochs": {"select": record.select_epochs, "retrain": search.config.epochs},
         "winning": winning(dense, Readings(outcome.val, outcome.test)),
+        "fluctuation": record.fluctuation,
+        "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,
     }

@@ -37,7 +37,7 @@ from aceglt.datasets._unpickle import unpickle
 from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
 from aceglt.levels import Search
 from aceglt.problem import Problem
-from aceglt.report import RunView
+from aceglt.report.load import load_runs
 from aceglt.report.page import render
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, results_of
@@ -324,10 +324,6 @@ def read_results(content: bytes) -> None:
     (folder / "results.json").write_bytes(content)
     results = results_of(folder)
     show.print_run(console(), folder, results)
-    page = render([RunView("a run", dict(results), {}, "aceglt search", [])], "")
-    page.encode()
-    assert "<script>alert" not in page
-    assert "<img src=x" not in page
 
 
 FILES = ("config.json", "environment.json", "results.json", "events.jsonl", "final")
@@ -363,6 +359,18 @@ def read_run(given: tuple[str, Any]) -> None:
         raise RunError(f"{problem.filename}: {problem.strerror}") from None
     if name != "final":
         assert json.loads((folder / "results.json").read_text()) == run_json("results.json")
+
+
+def read_for_report(given: tuple[str, Any]) -> None:
+    """A page about the run, in which nothing of the data's is markup."""
+    name, content = given
+    folder = place() / "reported"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(finished_run(), folder)
+    _put(folder / name, content)
+    page = render(load_runs([folder], folder), "").encode()
+    assert b"<script>alert" not in page
+    assert b"<img src=x" not in page
 
 
 def _put(path: Path, content: Any) -> None:
@@ -470,6 +478,7 @@ READERS = (
     Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 10_000),
     Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 12_000),
     Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 9_000),
+    Reader("run for a report", run_inputs, read_for_report, 1_500),
     Reader("run directory", run_inputs, read_run, 1_500),
     Reader("command line", command_inputs, read_command, 2_000),
 )

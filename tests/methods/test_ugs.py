@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
 from aceglt import rng
 from aceglt.masks import Counts, Masks, Scores
 from aceglt.methods import Level, Random, Ugs
-from aceglt.methods.ugs import _ranks
 from aceglt.train import Fit, initial_scores
 
 
@@ -50,12 +47,6 @@ def test_scores_that_still_follow_their_noise_are_found_out() -> None:
     found = Ugs().select(level).diagnostics
     assert found["weights"]["noise_correlation"] == [pytest.approx(1.0, abs=1e-3)]
     assert found["edges"]["noise_correlation"] == [pytest.approx(-1.0, abs=1e-3)]
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=20))
-def test_ranks_of_ties_are_their_mean(values: list[float]) -> None:
-    assert _ranks(torch.tensor(values)).tolist() == stats.rankdata(values).tolist()
 
 
 def test_a_level_that_drops_nothing_on_a_side_has_no_ties() -> None:
