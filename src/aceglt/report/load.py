@@ -44,7 +44,7 @@ def _load(path: Path, folder: Path) -> RunView:
 
 def _command(log: Path) -> str:
     """The command of the last session in a run's log."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     commands = [_logged(line).get("command") for line in lines]
     return next((printable(str(command)) for command in reversed(commands) if command), "not recorded")
 
