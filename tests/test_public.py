@@ -50,7 +50,7 @@ def test_errors_of_every_kind_are_aceglt_errors() -> None:
     from aceglt.report import ReportUnavailable
 
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     assert all(issubclass(kind, aceglt.AcegltError) for kind in (*kinds, ReportUnavailable))
 
 

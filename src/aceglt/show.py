@@ -15,6 +15,7 @@ from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std
 if TYPE_CHECKING:
     from aceglt.bench import Benchmark, Latency, Row
     from aceglt.evaluation import Evaluation
+    from aceglt.sweeps.merged import SweepResult
     from aceglt.ticket import Ticket
 
 _WORDS = {True: "yes", False: "no", None: "undetermined"}
@@ -36,6 +37,31 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
     console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
     console.print(verdict, highlight=False, markup=False)
     console.print("\n".join(files), highlight=False, markup=False, soft_wrap=True)
+
+
+def print_sweep(console: Console, sweep: SweepResult) -> None:
+    """Each search in a line, then those that failed and where things are."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("search", "dense", "model", "graph", "best"):
+        table.add_column(name, justify="left" if name == "search" else "right", no_wrap=name != "search")
+    for cell in sweep.cells:
+        table.add_row(cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
+    console.print(table)
+    console.print("dense, best (the sparsest level that wins by strict): test, or validation where it was not read")
+    for cell in sweep.failed:
+        text = f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    lines = [*(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}"]
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    dense, best = results["dense"], best_level(results)
+    shown = "test" if dense["test"] else "val"
+    if best is None:
+        return _spread(dense[shown]), "–", "–", "–"
+    sparsities = _percent(best["model_sparsity"]), _percent(best["graph_sparsity"])
+    return _spread(dense[shown]), *sparsities, _spread(best[shown])
 
 
 def _levels_table(results: Mapping[str, Any]) -> Table:
