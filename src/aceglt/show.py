@@ -42,12 +42,13 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
 def print_sweep(console: Console, sweep: SweepResult) -> None:
     """Each search in a line, then those that failed and where things are."""
     table = Table(box=None, pad_edge=False)
-    for name in ("search", "dense", "model", "graph", "best"):
-        table.add_column(name, justify="left" if name == "search" else "right", no_wrap=name != "search")
+    table.add_column("search", overflow="fold")
+    for name in ("dense", "model", "graph", "best"):
+        table.add_column(name, justify="right", no_wrap=True)
     for cell in sweep.cells:
         table.add_row(cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
     console.print(table)
-    console.print("dense, best (the sparsest level that wins by strict): test, or validation where it was not read")
+    console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
     for cell in sweep.failed:
         text = f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})"
         console.print(text, highlight=False, markup=False, soft_wrap=True)

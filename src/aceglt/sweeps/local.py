@@ -28,7 +28,7 @@ class LocalEngine:
         gpus = visible_gpus()
         share = need.on(len(gpus))
         self.device, self._gpus = ("cuda", gpus) if share else ("cpu", [])
-        self._workers = workers or _how_many_fit(need, len(gpus) * int(1 / share) if share else None)
+        self.workers = workers or _how_many_fit(need, len(gpus) * int(1 / share) if share else None)
         self._running: dict[subprocess.Popen[bytes], tuple[Job, str]] = {}
 
     def __enter__(self) -> LocalEngine:
@@ -49,7 +49,7 @@ class LocalEngine:
         self._running.clear()
 
     def has_room(self) -> bool:
-        return len(self._running) < self._workers
+        return len(self._running) < self.workers
 
     def start(self, job: Job) -> None:
         busy = Counter(gpu for _, gpu in self._running.values())

@@ -1,0 +1,58 @@
+"""Searches as tasks of a Ray cluster, of which a node is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_samples import Watches, grid, merged, tickets
+
+import aceglt
+from aceglt.errors import ConfigError
+from aceglt.sweeps import run
+from aceglt.sweeps.cluster import RayEngine
+from aceglt.sweeps.engines import Need
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'aceglt\[ray\]'"):
+        RayEngine(Need(1, 2**20))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes of one CPU each."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    monkeypatch.setattr(run, "_TICK", 0.05)
+    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_sweep_outlives_the_loss_of_a_node_and_finds_what_the_local_engine_does(cluster: Any, tmp_path: Path) -> None:
+    wanted = grid(tmp_path, methods=["random", "ugs"], axes=["model", "joint"], epochs=150, levels=3)
+    lost: list[set[str]] = []
+
+    def lose(levels: Mapping[str, int]) -> None:
+        busy = {name for name, level in levels.items() if level >= 1}
+        if len(busy) == 2 and not lost:  # both nodes are at it
+            lost.append(busy)
+            cluster.remove_node(list(cluster.worker_nodes)[0], allow_graceful=False)
+
+    watches = Watches(lose)
+    result = aceglt.sweep(
+        wanted, tmp_path / "ray", engine="ray", address=cluster.address, device="cpu", observer=watches
+    )
+    assert [(name in lost[0], again) for name, _, again in watches.failures] == [(True, True)]
+    assert result.failed == []
+    assert sorted(watches.ended) == sorted(cell["name"] for cell in result.cells)
+    assert len({cell["name"] for cell in merged(tmp_path / "ray")}) == 4
+    aceglt.sweep(wanted, tmp_path / "local", device="cpu")
+    assert merged(tmp_path / "ray") == merged(tmp_path / "local")
+    assert tickets(tmp_path / "ray") == tickets(tmp_path / "local") != {}
