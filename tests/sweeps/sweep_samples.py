@@ -15,7 +15,13 @@ from aceglt.sweeps.grid import Cell
 def grid(folder: Path, **changes: Any) -> dict[str, Any]:
     """Two methods × two axes on the tiny graph."""
     small = {"epochs": 3, "hidden": 8, "levels": 2, "seeds": 2, "signal": "labels"}
-    return {"datasets": [str(npz(folder))], "methods": ["random", "ugs"], "axes": ["model", "joint"], **small, **changes}
+    return {
+        "datasets": [str(npz(folder))],
+        "methods": ["random", "ugs"],
+        "axes": ["model", "joint"],
+        **small,
+        **changes,
+    }
 
 
 def merged(sweep: Path) -> list[dict[str, Any]]:

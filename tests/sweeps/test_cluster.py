@@ -36,7 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_a_sweep_outlives_the_loss_of_a_node_and_finds_what_the_local_engine_does(cluster: Any, tmp_path: Path) -> None:
-    wanted = grid(tmp_path, methods=["random", "ugs"], axes=["model", "joint"], epochs=150, levels=3)
+    wanted = grid(tmp_path, methods=["random", "ugs"], axes=["model", "joint"], epochs=100, levels=3)
     lost: list[set[str]] = []
 
     def lose(levels: Mapping[str, int]) -> None:

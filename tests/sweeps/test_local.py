@@ -20,7 +20,7 @@ from aceglt.sweeps import local, run
 from aceglt.sweeps.engines import Need
 from aceglt.sweeps.local import LocalEngine
 
-LONG = {"methods": ["random", "ugs"], "axes": ["joint"], "epochs": 150, "levels": 3}
+LONG = {"methods": ["random", "ugs"], "axes": ["joint"], "epochs": 40, "levels": 4}
 """Long enough to be killed in the middle, however fast the machine."""
 
 
@@ -52,16 +52,18 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(
     assert [cell["name"] for cell in merged(tmp_path / "out")] == [cell["name"] for cell in result.cells]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)]
+)
 def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(number: int, code: int, tmp_path: Path) -> None:
     npz = grid(tmp_path)["datasets"][0]
     (tmp_path / "grid.toml").write_text(
-        f'dataset = "{npz}"\nmethod = "ugs"\nsignal = "labels"\nepochs = 150\nlevels = 3\nhidden = 8\nseeds = 2\n'
+        f'dataset = "{npz}"\nmethod = "ugs"\nsignal = "labels"\nepochs = 40\nlevels = 4\nhidden = 8\nseeds = 2\n'
     )
     words = ("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--device", "cpu")
     process = subprocess.Popen(
         command(*words), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        preexec_fn=_heed_interrupts,
     )  # fmt: skip
     log = _begun(tmp_path / "out", process)
     process.send_signal(number)
@@ -72,6 +74,11 @@ def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(number: int, co
     result = aceglt.sweep(tmp_path / "grid.toml", tmp_path / "out", device="cpu")
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / result.cells[0]["name"], "resume")) == 1
+
+
+def _heed_interrupts() -> None:
+    """A suite that a shell runs in the background ignores SIGINT, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _begun(sweep: Path, process: subprocess.Popen[str]) -> Path:

@@ -140,7 +140,9 @@ def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finis
     run = tmp_path / "out" / "runs" / first.cells[0]["name"]
     config = RunDir(run).read_config()
     with RunDir(run) as claimed:
-        claimed.claim(aceglt.Config.from_dict({**config.to_dict(), "levels": 3}), read_json(run / "config.json")["data"])
+        claimed.claim(
+            aceglt.Config.from_dict({**config.to_dict(), "levels": 3}), read_json(run / "config.json")["data"]
+        )
     result = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"], levels=3), tmp_path / "out")
     assert len(result.cells[0]["results"]["levels"]) == 3
 
@@ -306,9 +308,7 @@ def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -
     assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
 
 
-def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(
-    engine: type[_Engine], tmp_path: Path
-) -> None:
+def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine: type[_Engine], tmp_path: Path) -> None:
     grid(tmp_path)
     engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs" in job.name else None)
     outcome = _command(tmp_path, GRID)

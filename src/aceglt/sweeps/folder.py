@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from aceglt.config import STEERING
 from aceglt.errors import RunError
 from aceglt.rundir import RunDir, is_run, lock, read_json
 from aceglt.sweeps.grid import Cell
@@ -58,7 +59,9 @@ class SweepDir:
             return False
         # A search that goes on with more levels writes its configuration first, so older results are of fewer levels.
         current = os.stat(run.results).st_mtime_ns >= os.stat(run.config).st_mtime_ns
-        return current and run.read_config() == cell.config and bool(read_json(run.results).get("finished"))
+        config = run.read_config()  # its name tells that the rest is the cell's
+        same_end = all(getattr(config, name) == getattr(cell.config, name) for name in STEERING)
+        return current and same_end and bool(read_json(run.results).get("finished"))
 
     def level(self, cell: Cell) -> int:
         """The level that a search is at, by its log; 0 where it has not begun."""
