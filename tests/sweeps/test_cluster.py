@@ -13,7 +13,7 @@ from sweep_samples import Watches, grid, merged, tickets
 import aceglt
 from aceglt.errors import ConfigError
 from aceglt.sweeps import run
-from aceglt.sweeps.cluster import RayEngine
+from aceglt.sweeps.cluster import RayEngine, check_fit
 from aceglt.sweeps.engines import Need
 
 
@@ -21,6 +21,21 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'aceglt\[ray\]'"):
         RayEngine(Need(1, 2**20))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_refused_at_once(address: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=f"no Ray cluster at '{address}'"):
+        RayEngine(Need(1, 2**20), address)
+
+
+@pytest.mark.parametrize("wanted", [{"CPU": 4}, {"GPU": 0.5}, {"CPU": 2, "memory": 9}])
+def test_what_no_node_has_is_refused_instead_of_waited_for(wanted: dict[str, float]) -> None:
+    nodes = [{"CPU": 2.0, "memory": 8.0}, {"CPU": 1.0, "memory": 16.0}]
+    check_fit({"CPU": 1, "GPU": 0, "memory": 16}, nodes)
+    with pytest.raises(ConfigError, match="no node of the cluster has"):
+        check_fit({"CPU": 1, "GPU": 0, "memory": 1, **wanted}, nodes)
 
 
 @pytest.fixture
@@ -43,7 +58,7 @@ def test_a_sweep_outlives_the_loss_of_a_node_and_finds_what_the_local_engine_doe
         busy = {name for name, level in levels.items() if level >= 1}
         if len(busy) == 2 and not lost:  # both nodes are at it
             lost.append(busy)
-            cluster.remove_node(list(cluster.worker_nodes)[0], allow_graceful=False)
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
     watches = Watches(lose)
     result = aceglt.sweep(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import threading
 from types import TracebackType
 from typing import Any
@@ -26,8 +27,7 @@ class RayEngine:
         try:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             share = need.on(int(sum(node.get("GPU", 0) for node in nodes)))
-            wanted = {"CPU": need.cpus, "GPU": share, "memory": need.memory}
-            _check_fit(wanted, nodes)
+            check_fit({"CPU": need.cpus, "GPU": share, "memory": need.memory}, nodes)
         except BaseException:
             self._leave()
             raise
@@ -84,6 +84,8 @@ def _import_ray() -> Any:
 
 def _connect(ray: Any, address: str | None) -> None:
     """Connect without taking over signals, which Ray does otherwise."""
+    if address is not None:
+        _check_listening(address)
     here = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     in_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
@@ -97,7 +99,17 @@ def _connect(ray: Any, address: str | None) -> None:
             signal.signal(signal.SIGTERM, before)
 
 
-def _check_fit(wanted: dict[str, float], nodes: list[dict[str, float]]) -> None:
+def _check_listening(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as problem:
+            raise ConfigError(f"no Ray cluster at '{address}' ({problem}); is it started?") from None
+
+
+def check_fit(wanted: dict[str, float], nodes: list[dict[str, float]]) -> None:
     """A task that fits no node would wait for ever."""
     if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
         asked = f"{wanted['CPU']:g} CPUs, {wanted['GPU']:g} GPUs and {wanted['memory'] / 2**30:.1f} GiB"

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-import aceglt
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import MEND, Job, last_line
 
@@ -57,13 +56,13 @@ class LocalEngine:
         with open(job.log, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", "from aceglt.sweeps.worker import main; main()"], cwd=job.common.here,
-                env=_environment(job.common.threads, gpu),
+                env=_environment(job.common.threads, gpu), bufsize=0,
                 stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._running[process] = job, gpu
         assert process.stdin is not None
-        process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died already, which `wait` will find
+            process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
 
     def wait(self, seconds: float) -> list[Ended]:
         until = time.monotonic() + seconds
@@ -91,10 +90,9 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 def _environment(threads: int, gpu: str) -> dict[str, str]:
     """For a worker: modules from where this process has them, few threads (they slow each other down), one GPU."""
-    paths = [str(Path(aceglt.__file__).parents[1]), *(path for path in sys.path if path)]
     limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {
-        **os.environ, **limits, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1",
+        **os.environ, **limits, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1",
         "CUDA_VISIBLE_DEVICES": gpu,
     }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,15 +90,20 @@ def sweep(
     need = Need(cpus, int(memory * 2**30) if memory else estimate, device, gpus)
     watching = observer or _Silent()
     watching.on_plan(cells, [cell for cell in cells if cell not in missing])
+    root = None if data_root is None else str(data_root)
     failures: dict[str, str] = {}
-    with folder:
+    with ExitStack() as stack:
+        machines = stack.enter_context(_engine(engine, need, workers, address)) if missing else None
+        stack.enter_context(folder)
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
-        if missing:
-            with LocalEngine(need, workers) if engine == "local" else RayEngine(need, address) as machines:
-                root = None if data_root is None else str(data_root)
-                common = Common(os.getcwd(), machines.device, root, tickets, cpus)
-                failures = _Queue(missing, folder, retries, watching).work_off(machines, common)
+        if machines is not None:
+            common = Common(os.getcwd(), machines.device, root, tickets, cpus)
+            failures = _Queue(missing, folder, retries, watching).work_off(machines, common)
         return publish(folder, cells, failures)
+
+
+def _engine(name: str, need: Need, workers: int | None, address: str | None) -> Engine:
+    return LocalEngine(need, workers) if name == "local" else RayEngine(need, address)
 
 
 def _check_arguments(
