@@ -46,6 +46,7 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(
     assert watches.failures == [(killed[0], "its worker was killed by SIGKILL", True)]
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / killed[0], "resume")) == 1
+    assert "random (labels)" in (tmp_path / "out" / "report.html").read_text()
     for cell in result.cells:
         aceglt.search(device="cpu", out=tmp_path / "alone" / "runs" / cell["name"], **cell["config"])
     assert tickets(tmp_path / "out") == tickets(tmp_path / "alone") != {}

@@ -58,8 +58,7 @@ class SweepProgress:
 
     def on_levels(self, levels: Mapping[str, int]) -> None:
         done = self._done + sum(levels.values())
-        active = sum(level > 0 for level in levels.values())
-        text = f"{self._finished}/{self._total} searches · {active} under way"
+        text = f"{self._finished}/{self._total} searches · {len(levels)} under way"
         text += f" · {self._failed} failed" if self._failed else ""
         self._bar.update(self._task, completed=done, description=text, left=self._left(done))
 

@@ -63,14 +63,14 @@ class SweepDir:
         same_end = all(getattr(config, name) == getattr(cell.config, name) for name in STEERING)
         return current and same_end and bool(read_json(run.results).get("finished"))
 
-    def level(self, cell: Cell) -> int:
-        """The level that a search is at, by its log; 0 where it has not begun."""
+    def level(self, cell: Cell) -> int | None:
+        """The level that a search is at, by its log; None where it has not begun."""
         try:
             with open(self.run(cell).events, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
                 return int(json.loads(file.read().splitlines()[-1])["level"])
         except (OSError, ValueError, KeyError, IndexError):  # no log yet, or its last line is being written
-            return 0
+            return None
 
     def _refuse_foreign(self) -> None:
         """A folder with someone else's files is left as it is."""

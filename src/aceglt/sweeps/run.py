@@ -39,7 +39,7 @@ class SweepObserver(Protocol):
         """A worker has failed; its search will be continued, or is given up."""
 
     def on_levels(self, levels: Mapping[str, int]) -> None:
-        """The level that each unfinished search is at."""
+        """The level that each search with a worker is at, once it has begun; 0 is dense."""
 
 
 def sweep(
@@ -156,7 +156,8 @@ class _Queue:
                 self._tries[name] += 1
             for ended in engine.wait(_TICK):
                 self._end(ended)
-            self._observer.on_levels({name: self._folder.level(self._cells[name]) for name in self._running})
+            levels = {name: self._folder.level(self._cells[name]) for name in self._running}
+            self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
         return self._failures
 
     def _job(self, cell: Cell, common: Common) -> Job:
