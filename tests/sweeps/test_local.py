@@ -16,6 +16,7 @@ from sweep_samples import Watches, grid, merged, tickets
 
 import aceglt
 from aceglt.errors import ConfigError
+from aceglt.rundir import read_json
 from aceglt.sweeps import local, run
 from aceglt.sweeps.engines import Need
 from aceglt.sweeps.local import LocalEngine
@@ -101,6 +102,14 @@ def _await_end(process: int) -> None:
             return
         time.sleep(0.01)
     raise AssertionError(f"the worker {process} outlives its sweep")
+
+
+@pytest.mark.gpu
+def test_two_searches_share_a_gpu(tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path, axes=["joint"]), tmp_path / "out", device="cuda", gpus=0.5)
+    assert result.failed == []
+    for cell in result.cells:
+        assert read_json(tmp_path / "out" / "runs" / cell["name"] / "environment.json")["device"] != "cpu"
 
 
 GIB = 2**30

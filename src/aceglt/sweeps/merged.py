@@ -66,7 +66,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A cell in one line: means over seeds, of dense and of the sparsest level that wins on validation."""
     config, results = entry["config"], entry["results"]
     row = {name: config[name] for name in ("dataset", "backbone", "method", "axis")}
-    row = {"name": entry["name"], **row, **entry["varied"], "seeds": len(config["seeds"]), "status": entry["status"]}
+    row = {"name": entry["name"], **row, "seeds": len(config["seeds"]), **entry["varied"], "status": entry["status"]}
     if results is None:
         return row
     best = best_level(results) or {}
