@@ -15,12 +15,14 @@ __all__ = [
     "Evaluation",
     "Problem",
     "SearchResult",
+    "SweepResult",
     "Ticket",
     "__version__",
     "benchmark",
     "evaluate",
     "resolve",
     "search",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from aceglt.evaluation import Evaluation, evaluate
     from aceglt.problem import Problem
     from aceglt.runner import SearchResult, search
+    from aceglt.sweeps.merged import SweepResult
+    from aceglt.sweeps.run import sweep
     from aceglt.ticket import Ticket
     from aceglt.transforms import ApplyTicket
 
@@ -41,11 +45,13 @@ _HOMES = {
     "Evaluation": "evaluation",
     "Problem": "problem",
     "SearchResult": "runner",
+    "SweepResult": "sweeps.merged",
     "Ticket": "ticket",
     "benchmark": "bench",
     "evaluate": "evaluation",
     "resolve": "config",
     "search": "runner",
+    "sweep": "sweeps.run",
 }
 
 

@@ -40,4 +40,3 @@ class Captured:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return graph
-

@@ -55,7 +55,7 @@ def _guarded(command: F) -> F:
         except (KeyboardInterrupt, _Terminated) as stop:
             _fail(
                 "interrupted"
-                + ("; the same command continues where it stopped" if command.__name__ == "search" else ""),
+                + ("; the same command continues where it stopped" if command.__name__ in ("search", "sweep") else ""),
                 143 if isinstance(stop, _Terminated) else 130,
             )
         except BrokenPipeError:
@@ -284,6 +284,48 @@ Source = Annotated[Optional[str], _option("The graph, if it lies elsewhere now: 
 DataRoot = Annotated[Optional[Path], _option("Where datasets are looked for first.")]  # noqa: UP045
 TicketFile = Annotated[Path, typer.Argument(help="A ticket file.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+
+
+@app.command()
+@_guarded
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="A TOML file: settings of a search, a list for each that varies.")],
+    out: Annotated[Path, typer.Option(help="The folder of the sweep: run directories, sweep.json, sweep.csv, report.")],
+    engine: Annotated[
+        str, typer.Option(help="local (processes of this machine) or ray (tasks of a cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None, _option("The Ray cluster: auto, or HOST:PORT [default: one is started on this machine].")
+    ] = None,
+    workers: Annotated[
+        int | None, _option("Searches at a time on this machine [default: as many as cores, memory and GPUs allow].")
+    ] = None,
+    cpus: Annotated[int, typer.Option(help="Cores, and threads, of one search.")] = 1,
+    gpus: Annotated[
+        float | None, _option("Share of a GPU for one search, e.g. 0.5 [default: a whole one where there are any].")
+    ] = None,
+    memory: Annotated[float | None, _option("GiB of main memory for one search [default: an estimate].")] = None,
+    retries: Annotated[int, typer.Option(help="How often a search is continued after its worker died.")] = 2,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    data_root: DataRoot = None,
+    tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
+) -> None:
+    """Run every search of a grid: methods × backbones × datasets × axes × anything else, on one machine or many.
+
+    Killed or interrupted, the same command continues it; searches that are finished are not run again.
+    """
+    from aceglt.show import print_sweep
+    from aceglt.sweeps.board import SweepProgress
+    from aceglt.sweeps.run import sweep as run_sweep
+
+    with SweepProgress(errors) as progress:
+        result = run_sweep(
+            grid, out, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, memory=memory,
+            retries=retries, device=device, data_root=data_root, tickets=tickets, observer=progress,
+        )  # fmt: skip
+    print_sweep(console, result)
+    if result.failed:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -23,7 +23,8 @@ METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
 
-_TUPLES = ("seeds", "prunable")
+TUPLES = ("seeds", "prunable")
+"""Fields whose value is itself a list."""
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -178,7 +179,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        lists = {name: list(value) for name in _TUPLES if (value := getattr(self, name)) is not None}
+        lists = {name: list(value) for name in TUPLES if (value := getattr(self, name)) is not None}
         return {**asdict(self), **lists, "method_options": dict(self.method_options)}
 
     @classmethod
@@ -222,7 +223,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
+    return {name: tuple(values[name]) for name in TUPLES if values.get(name) is not None}
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -309,10 +310,11 @@ def _known(values: Mapping[str, Any]) -> None:
     names = [f.name for f in fields(Config)]
     for name in values:
         if name not in names:
-            raise ConfigError(f"unknown setting '{name}'{_suggest(name, names)}")
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, names)}")
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
 
