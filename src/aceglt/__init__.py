@@ -14,11 +14,13 @@ __all__ = [
     "Config",
     "Evaluation",
     "Problem",
+    "Reproduction",
     "SearchResult",
     "Ticket",
     "__version__",
     "benchmark",
     "evaluate",
+    "reproduce",
     "resolve",
     "search",
 ]
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from aceglt.errors import AcegltError
     from aceglt.evaluation import Evaluation, evaluate
     from aceglt.problem import Problem
+    from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import SearchResult, search
     from aceglt.ticket import Ticket
     from aceglt.transforms import ApplyTicket
@@ -40,10 +43,12 @@ _HOMES = {
     "Config": "config",
     "Evaluation": "evaluation",
     "Problem": "problem",
+    "Reproduction": "reproduction",
     "SearchResult": "runner",
     "Ticket": "ticket",
     "benchmark": "bench",
     "evaluate": "evaluation",
+    "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",
 }
