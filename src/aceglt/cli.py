@@ -53,9 +53,9 @@ def _guarded(command: F) -> F:
         except AcegltError as problem:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
+            resumable = command.__name__ in ("search", "reproduce")
             _fail(
-                "interrupted"
-                + ("; the same command continues where it stopped" if command.__name__ in ("search", "reproduce") else ""),
+                "interrupted" + ("; the same command continues where it stopped" if resumable else ""),
                 143 if isinstance(stop, _Terminated) else 130,
             )
         except BrokenPipeError:

@@ -267,8 +267,8 @@ _UGS_LAMBDAS = {
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
-# Link prediction as the UGS authors have it, whom the paper follows; ogbl-collab, whose edges are held out already, they
-# train with cross-entropy.
+# Link prediction as the UGS authors have it, whom the paper follows. ogbl-collab comes with its held-out edges and is
+# trained with cross-entropy.
 _UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
 _GAT_RATE = 0.005  # 0.01 costs a GAT two points of validation accuracy on CiteSeer

@@ -77,7 +77,7 @@ def reproduce(
     """
     wanted = exhibit(name)
     scale = Scale(preset, _as_given(seeds), levels, epochs, settings)
-    chosen = wanted.pick([cells] if isinstance(cells, str) else cells)
+    chosen: Sequence[Cell] = wanted.pick([cells] if isinstance(cells, str) else cells)
     configs = {cell: cell.config(scale) for cell in wanted.cells}
     if wanted.plot:
         require_matplotlib()

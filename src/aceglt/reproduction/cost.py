@@ -26,7 +26,7 @@ def epochs_per_seed(config: Config) -> int:
 
 
 def seconds_to_search(config: Config, seeds: int, rate: float, on_gpu: bool) -> float:
-    """Of a known dataset, at `rate` multiply-adds per second; that levels get cheaper as they get sparser is left out."""
+    """Of a known dataset, at `rate` multiply-adds per second, as if no level were cheaper than the first."""
     epoch = seeds * _PASSES * _forward(config) / rate
     return epochs_per_seed(config) * (max(epoch, _LAUNCH_SECONDS) if on_gpu else epoch)
 
@@ -36,7 +36,9 @@ def measured_rate(device: torch.device) -> float:
     nodes, degree, width = 4_000, 30, 256
     columns = torch.arange(nodes * degree, device=device) * 7919 % nodes
     rows = torch.arange(nodes, device=device).repeat_interleave(degree)
-    matrix = torch.sparse_coo_tensor(torch.stack([rows, columns]), torch.ones_like(rows, dtype=torch.float32)).coalesce()
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([rows, columns]), torch.ones_like(rows, dtype=torch.float32)
+    ).coalesce()
     x = torch.ones(matrix.shape[1], width, device=device)
     fastest = min(_seconds_of_product(matrix, x, device) for _ in range(5))
     return matrix._nnz() * width / fastest

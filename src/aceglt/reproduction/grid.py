@@ -12,6 +12,9 @@ from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.tables import HERE, PAPER, Entry, Line, Table
 from aceglt.stats import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 
+Places = dict[tuple[str, str], "Quantity | str"]
+"""By keys of row and column: what stands there; plain text where nothing is measured."""
+
 STAR_SEEDS = 3  # as many trials as the paper tests
 BOLD, UNDERLINE, STAR = "bold", "underline", "star"
 
@@ -41,8 +44,7 @@ class Grid:
     heads: tuple[str, ...]
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    places: Mapping[tuple[str, str], Quantity | str]
-    """By keys of row and column; plain text where nothing is measured."""
+    places: Places
     marks: frozenset[str] = frozenset()
     """What the paper's table marks: bold, underline, star."""
     quoted: str = ""
@@ -87,12 +89,19 @@ def _place(grid: Grid, row: Row, column: Column, found: Mapping[Cell, Mapping[st
     return _Place(entry_of(list(sample.values()), quantity.measure), sample)
 
 
-_PLAIN = ("change", "edge fluctuation", "weight fluctuation")
-_UNITS = {"seconds": (1.0, 0, " s"), "macs": (1e-6, 0, " M"), "count": (1.0, 0, ""), **{m: (1.0, 3, "") for m in _PLAIN}}
+_UNITS = {
+    "seconds": (1.0, 0, " s"),
+    "macs": (1e-6, 0, " M"),
+    "count": (1.0, 0, ""),
+    "change": (1.0, 3, ""),
+    "fluctuation of edges": (1.0, 3, ""),
+    "fluctuation of weights": (1.0, 3, ""),
+}
+"""Factor, digits and unit of what is not in percent."""
 
 
 def entry_of(values: Sequence[float], measure: str) -> Entry:
-    """Mean ± standard deviation over seeds, in percent unless it is a time, a number of MACs, a count or a change."""
+    """Mean ± standard deviation over seeds, in the unit of the measure; percent for most."""
     factor, digits, unit = _UNITS.get(measure, (100.0, 2, ""))
     mean, std = (factor * value for value in mean_std(values))
     spread = f" ± {std:.{digits}f}" if len(values) > 1 and measure != "count" else ""

@@ -21,7 +21,9 @@ from aceglt.reproduction.runs import collect, missing
 from aceglt.reproduction.tables import HERE, Table
 from aceglt.runner import build_method, pick_device
 
-_ROUGH = "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."
+_ROUGH = (
+    "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."
+)
 
 
 def print_exhibits(console: Console, scale: Scale, device: str, data_root: Path | None) -> None:
@@ -37,12 +39,20 @@ def print_exhibits(console: Console, scale: Scale, device: str, data_root: Path 
             _time(sum(cost.seconds(config, len(config.seeds)) for config in configs)), ", ".join(needs),
         )  # fmt: skip
     console.print(table)
-    _line(console, f"{_ROUGH} Tables and figures with the same searches share them, as do figureS2, tableS8 and table1.")
+    _line(
+        console, f"{_ROUGH} Tables and figures with the same searches share them, as do figureS2, tableS8 and table1."
+    )
     _line(console, "NAME --list has the cells of one. Needs data: " + _where())
 
 
 def print_cells(
-    console: Console, exhibit: Exhibit, cells: Sequence[Cell], scale: Scale, device: str, data_root: Path | None, out: Path
+    console: Console,
+    exhibit: Exhibit,
+    cells: Sequence[Cell],
+    scale: Scale,
+    device: str,
+    data_root: Path | None,
+    out: Path,
 ) -> None:
     """The searches of one table or figure, how far they are, and what is left to do."""
     table = _rich("cell", "seeds found", "levels", "epochs left", "time left", "data")

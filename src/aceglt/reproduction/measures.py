@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Optional
+from typing import Any
 
 from aceglt.reproduction.cells import Cell
 from aceglt.stats import TOLERANCE
 
 Results = Mapping[str, Any]
 Sample = dict[int, float]  # by seed
-Measure = Callable[[Sequence[Mapping[str, Any]], Cell, Optional[float]], Optional[Sample]]
+Measure = Callable[[Sequence[Mapping[str, Any]], Cell, "float | None"], "Sample | None"]
 
-NEAR = 0.05  # how far a level's sparsity may be from the one that a table names: levels are at most 16 points apart
+NEAR = 0.05  # how far a level may be from a sparsity that a table names: the paper's "40 %" is 36 %
 EXCERPTS = (0.1, 0.6)  # the sparsities of Figure S1
 
 
@@ -137,8 +137,8 @@ MEASURES: dict[str, Measure] = {
     "dense": _dense,
     "seconds": _seconds,
     "macs": _macs,
-    "edge fluctuation": _fluctuation("edges"),
-    "weight fluctuation": _fluctuation("weights"),
+    "fluctuation of edges": _fluctuation("edges"),
+    "fluctuation of weights": _fluctuation("weights"),
     "early": _excerpt_sparsity(0),
     "late": _excerpt_sparsity(1),
     "count": _excerpt_edges,

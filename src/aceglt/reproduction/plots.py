@@ -11,8 +11,9 @@ from typing import Any
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.reproduction.cells import Cell
+from aceglt.reproduction.layouts import Panel
 from aceglt.reproduction.measures import excerpt_levels
-from aceglt.reproduction.registry import Exhibit, Panel
+from aceglt.reproduction.registry import Exhibit
 from aceglt.stats import mean_std, metric_in_words
 
 Results = Mapping[str, Any]
@@ -36,10 +37,7 @@ def draw(exhibit: Exhibit, found: Mapping[Cell, Results], stem: Path) -> list[Pa
     panels = [panel for panel in exhibit.panels if any(cell in found for _, cell in panel.lines)]
     if not panels:
         return []
-    if exhibit.plot == "excerpt":
-        figure = _excerpts(panels, found)
-    else:
-        figure = _lines(panels, found)
+    figure = _excerpts(panels, found) if exhibit.plot == "excerpt" else _lines(panels, found)
     return [_save(figure, stem.with_suffix(f".{kind}")) for kind in FORMATS]
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from aceglt.reproduction.tables import Entry
 
@@ -25,7 +27,9 @@ def quote(exhibit: str, row: str, column: str) -> Entry | None:
 @cache
 def quotes(exhibit: str) -> dict[tuple[str, str], Entry]:
     """All quotes for a table or figure by keys of row and column."""
-    table = _paper().get(exhibit, {"columns": [], "rows": {}})
+    table = _paper().get(exhibit)
+    if table is None:
+        return {}
     return {
         (row, column): _read(text)
         for row, texts in table["rows"].items()
@@ -34,10 +38,8 @@ def quotes(exhibit: str) -> dict[tuple[str, str], Entry]:
 
 
 @cache
-def _paper() -> dict[str, dict[str, dict[str, list[str]]]]:
-    tables: dict[str, dict[str, dict[str, list[str]]]] = json.loads(
-        files(__package__).joinpath("paper.json").read_text(encoding="utf-8")
-    )
+def _paper() -> Mapping[str, Any]:
+    tables: dict[str, Any] = json.loads(files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))
     return tables
 
 

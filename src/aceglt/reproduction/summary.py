@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aceglt.reproduction.cells import Cell
-from aceglt.reproduction.grid import STAR, entry_of
+from aceglt.reproduction.grid import BOLD, STAR, UNDERLINE, entry_of
 from aceglt.reproduction.registry import Exhibit
 from aceglt.reproduction.tables import Entry, Line, Table, csv_rows, markdown
 from aceglt.stats import CRITERIA, mean_std, metric_in_words
@@ -14,6 +14,17 @@ from aceglt.stats import CRITERIA, mean_std, metric_in_words
 Found = Mapping[Cell, Mapping[str, Any]]
 
 PAPER = "Wang et al., “Adversarial Erasing with Pruned Elements: Towards Better Graph Lottery Tickets”, ECAI 2023"
+
+_SIGNS = {
+    BOLD: "the best is bold",
+    UNDERLINE: "the second underlined",
+    STAR: "and \\* says that the best is better than the second at p < 0.05 in a paired t-test over seeds",
+}
+_COSTS = (
+    "Winners: sparsity of the sparsest winning level on the mean over seeds, by each criterion: `paper` by test, "
+    "`strict` by validation, `significant` by a paired t-test on test (“?”: undetermined below five seeds). Epochs and "
+    "seconds: of the whole search, per seed. MACs: of one forward pass, dense and of the `paper` winner."
+)
 
 
 def page(
@@ -28,17 +39,12 @@ def page(
         f"Lines *paper* quote {PAPER}; ACE is its “Ours”. Empty: not searched, or not printed there.",
     ]
     if exhibit.grid.marks:
-        star = "; \\*: better than the second at p < 0.05 in a paired t-test over seeds" if STAR in exhibit.grid.marks else ""
-        about.append(f"Bold: best of its block; underlined: second{star}.")
+        about.append("Of a block's column, " + ", ".join(_SIGNS[m] for m in _SIGNS if m in exhibit.grid.marks) + ".")
     parts = [f"# {exhibit.name}: {exhibit.title}", markdown(table)]
     parts += [f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")]
     parts += ["\n".join(f"- {note}" for note in (*about, *notes))]
     parts += ["## Searches behind it, and what they cost", markdown(behind)]
-    parts += [
-        "Sparsity of the sparsest winning level by each criterion on the mean over seeds: `paper` by test, `strict` by "
-        "validation, `significant` by a paired t-test on test (undetermined, “?”, below five seeds). Epochs and seconds: of the "
-        "whole search, per seed. MACs: of one forward pass, dense and of the `paper` winner."
-    ]
+    parts += [_COSTS]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
