@@ -20,6 +20,7 @@ from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
 from aceglt.reproduction.runs import Observe, collect, complete
 from aceglt.reproduction.summary import levels_csv, page, runs_table
 from aceglt.reproduction.tables import Table, comma_separated, latex
+from aceglt.runner import build_method
 
 __all__ = ["EXHIBITS", "Cell", "Exhibit", "Reproduction", "Scale", "exhibit", "reproduce"]
 
@@ -79,6 +80,8 @@ def reproduce(
     scale = Scale(preset, _as_given(seeds), levels, epochs, settings)
     chosen: Sequence[Cell] = wanted.pick([cells] if isinstance(cells, str) else cells)
     configs = {cell: cell.config(scale) for cell in wanted.cells}
+    for cell in chosen:
+        build_method(configs[cell])  # refuses options that are not the method's
     if wanted.plot:
         require_matplotlib()
     root = Path(out)

@@ -10,6 +10,7 @@ from aceglt.stats import Readings, highest_winning, highest_winning_per_seed, wi
 Results = Mapping[str, Any]
 
 _READINGS = ("val", "test", "epoch")
+_PER_SEED = (*_READINGS, "fluctuation", "diagnostics")  # what has lists over seeds in a level
 
 
 def merge(runs: Sequence[Results], levels: int | None = None) -> dict[str, Any]:
@@ -51,16 +52,21 @@ def _owners(runs: Sequence[Results]) -> list[tuple[Results, int]]:
 
 
 def _level(parts: Sequence[tuple[Part, int]], dense: Readings) -> dict[str, Any]:
-    level = {**parts[0][0], **_gather(parts, _READINGS)}
+    level = {**parts[0][0], **_gather(parts, _PER_SEED)}
     level["seconds"] = sum(part["seconds"] / len(part["val"]) for part, _ in parts)
-    if all(part.get("fluctuation") for part, _ in parts):
-        level["fluctuation"] = _gather([(part["fluctuation"], place) for part, place in parts], ("weights", "edges"))
     return {**level, "winning": winning(dense, Readings(level["val"], level["test"]))}
 
 
 def _gather(parts: Sequence[tuple[Part, int]], names: Sequence[str]) -> dict[str, Any]:
-    """Lists over all seeds from those of the runs."""
-    return {name: [part[name][place] for part, place in parts] for name in names}
+    """Lists over all seeds from those of the runs, at any depth."""
+    return {name: _lists([(part.get(name), place) for part, place in parts]) for name in names}
+
+
+def _lists(values: Sequence[tuple[Any, int]]) -> Any:
+    first = values[0][0]
+    if isinstance(first, Mapping):
+        return {name: _lists([(value[name], place) for value, place in values]) for name in first}
+    return [value[place] for value, place in values] if isinstance(first, list) else first
 
 
 def _epochs(run: Results, depth: int) -> int:

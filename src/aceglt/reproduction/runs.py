@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,11 @@ def missing(root: Path, config: Config) -> list[tuple[Path, tuple[int, ...]]]:
 
 def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: Any) -> None:
     """Search what a cell still lacks; `place` says where: device, data_root, runs_at_once."""
-    for path, seeds in missing(root, cell.config(scale)):
+    config = cell.config(scale)
+    for path, seeds in missing(root, config):
         choices = {**cell.choices(scale), "seeds": seeds}
         path.parent.mkdir(parents=True, exist_ok=True)
-        with observe(cell, cell.config(scale)) as observer:
+        with observe(cell, replace(config, seeds=seeds)) as observer:
             search(out=path, preset=scale.preset, tickets="none", observer=observer, **place, **choices)
 
 

@@ -13,6 +13,9 @@ from aceglt.stats import CRITERIA, mean_std, metric_in_words
 
 Found = Mapping[Cell, Mapping[str, Any]]
 
+FIRED = ("halved", "resampled")
+"""What ACE records of its two switches."""
+
 PAPER = "Wang et al., “Adversarial Erasing with Pruned Elements: Towards Better Graph Lottery Tickets”, ECAI 2023"
 
 _SIGNS = {
@@ -22,8 +25,9 @@ _SIGNS = {
 }
 _COSTS = (
     "Winners: sparsity of the sparsest winning level on the mean over seeds, by each criterion: `paper` by test, "
-    "`strict` by validation, `significant` by a paired t-test on test (“?”: undetermined below five seeds). Epochs and "
-    "seconds: of the whole search, per seed. MACs: of one forward pass, dense and of the `paper` winner."
+    "`strict` by validation, `significant` by a paired t-test on test (“?”: undetermined below five seeds). Fired: "
+    "how often ACE halved K and went back to re-sample, per seed. Epochs and seconds: of the whole search, per seed. "
+    "MACs: of one forward pass, dense and of the `paper` winner."
 )
 
 
@@ -52,7 +56,7 @@ def runs_table(found: Found) -> Table:
     """One line per search: readings, winners by each criterion, and cost."""
     columns = (
         ("", "seeds"), ("", "metric"), ("", "dense test"), *(("winner", criterion) for criterion in CRITERIA),
-        ("", "epochs"), ("", "seconds"), ("MACs", "dense"), ("MACs", "ticket"),
+        *(("fired", name) for name in FIRED), ("", "epochs"), ("", "seconds"), ("MACs", "dense"), ("MACs", "ticket"),
     )  # fmt: skip
     lines = tuple(Line((cell.name,), _run(cell, results), cell.dataset) for cell, results in found.items())
     return Table("Searches and their cost", ("search",), columns, lines)
@@ -66,6 +70,7 @@ def _run(cell: Cell, results: Mapping[str, Any]) -> tuple[Entry, ...]:
         Entry(metric_in_words(results["metric"])),
         entry_of(results["dense"]["test"], "test"),
         *(_winner(cell, results, criterion) for criterion in CRITERIA),
+        *(_fired(results, name) for name in FIRED),
         entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
         entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
         entry_of([results["dense"]["macs"]], "macs"),
@@ -79,6 +84,13 @@ def _winner(cell: Cell, results: Mapping[str, Any], criterion: str) -> Entry:
         return entry_of([winner[cell.sparsity]], "winner")
     verdicts = [level["winning"][criterion] for level in results["levels"]]
     return Entry("?" if verdicts and None in verdicts else "-")
+
+
+def _fired(results: Mapping[str, Any], name: str) -> Entry:
+    """How often a switch of ACE acted in the whole search, per seed; never, and its ablation shows nothing."""
+    sides = [side for level in results["levels"] for side in level["diagnostics"].get("ace", {}).values()]
+    total = sum(sum(side[name]) for side in sides)
+    return Entry(f"{total / len(results['seeds']):.1f}", total / len(results["seeds"])) if sides else Entry()
 
 
 def levels_csv(found: Found) -> str:
