@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -24,9 +25,9 @@ def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str =
     return torch.tensor([_digest(seed, *purpose) for seed in seeds], dtype=torch.int64, device=device)
 
 
-def fold(key: Tensor, value: int) -> Tensor:
+def fold(key: Tensor, value: int | Tensor) -> Tensor:
     """New keys from old ones and a number (an epoch, a layer), on the device and without a host synchronisation."""
-    return _mix(key + _signed((value + 1) * 0x5851F42D4C957F2D))
+    return _mix(key + ((value + 1) * _FOLD if isinstance(value, Tensor) else _signed((value + 1) * _FOLD)))
 
 
 def uniform(key: Tensor, n: int) -> Tensor:
@@ -55,9 +56,23 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
     Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
     """
     words = _bits(key, (n + 3) // 4)
-    lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
+    return _keep(words.view(torch.int16)[:, :n], drop, dtype)
+
+
+def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
+    """[S, n, width] the rows [n] of what `keep_mask` draws for a matrix of this width, without the others."""
+    if width % 4:  # rows do not begin with a hash
+        whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
+        return whole.view(len(key), -1, width)[:, rows]
+    words = rows.unsqueeze(1) * (width // 4) + torch.arange(1, width // 4 + 1, device=key.device)
+    bits = _mix(words.flatten() * _GOLDEN + key.unsqueeze(1))
+    return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)
+
+
+def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
+    """Where lanes, uniform on -32768 … 32767, say that an element stays."""
     threshold = min(round(drop * 65536), 65535) - 32768
-    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=key.device))
+    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
 
 
 @contextmanager
