@@ -137,6 +137,7 @@ def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> No
         ({"seeds": [0, 0]}, "seeds must differ"),
         ({"method_options": {"rounds": 1}}, "method random has no option 'rounds'"),
         ({"cells": "cora/gcn/gebtt"}, "table1 has no cell"),
+        ({"dataset": "pubmed"}, "dataset is not the same in all cells of table1"),
         ({"widht": 3}, "unknown setting 'widht'"),
     ):
         with pytest.raises(ConfigError, match=said):

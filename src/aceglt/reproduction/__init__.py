@@ -13,7 +13,7 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
 from aceglt.levels import SearchObserver
-from aceglt.reproduction.cells import Cell, Scale
+from aceglt.reproduction.cells import IDENTITY, Cell, Scale
 from aceglt.reproduction.grid import fill
 from aceglt.reproduction.plots import draw, require_matplotlib
 from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
@@ -77,7 +77,8 @@ def reproduce(
         AcegltError: something given is wrong, or no data are there; before anything is searched.
     """
     wanted = exhibit(name)
-    scale = Scale(preset, _as_given(seeds), levels, epochs, settings)
+    _refuse_identity(wanted, settings)
+    scale = Scale(preset, seeds if isinstance(seeds, int) else tuple(seeds), levels, epochs, settings)
     chosen: Sequence[Cell] = wanted.pick([cells] if isinstance(cells, str) else cells)
     configs = {cell: cell.config(scale) for cell in wanted.cells}
     for cell in chosen:
@@ -105,8 +106,11 @@ def _silent(cell: Cell, config: Config) -> Iterator[SearchObserver | None]:
     yield None
 
 
-def _as_given(seeds: Sequence[int] | int) -> Sequence[int] | int:
-    return seeds if isinstance(seeds, int) else tuple(seeds)
+def _refuse_identity(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
+    """Settings that the cells differ in, given for all of them, would put wrong labels on the results."""
+    for name in IDENTITY:
+        if name in settings:
+            raise ConfigError(f"{name} is not the same in all cells of {wanted.name}; pick some with `cells`")
 
 
 def _with_data(cells: Sequence[Cell], data_root: str | Path | None) -> tuple[Sequence[Cell], list[str]]:

@@ -8,6 +8,9 @@ from typing import Any
 
 from aceglt.config import Config, resolve
 
+IDENTITY = ("dataset", "backbone", "axis", "method", "task")
+"""Fields of `Config` that a cell says."""
+
 # Options of methods that count epochs: they shrink with --epochs, as shares of the preset's full training.
 _IN_EPOCHS = {"ace": "refine_epochs", "gebt": "max_epochs"}
 
@@ -59,7 +62,7 @@ class Cell:
     def choices(self, scale: Scale) -> dict[str, Any]:
         """The settings to search with, beside the preset."""
         choices: dict[str, Any] = {
-            **{name: getattr(self, name) for name in ("dataset", "backbone", "axis", "method", "task")},
+            **{name: getattr(self, name) for name in IDENTITY},
             **self.settings,
             "seeds": scale.seeds,
             "levels": self.levels if scale.levels is None else _fewer(scale.levels, self.levels),
