@@ -62,7 +62,11 @@ def test_the_best_is_bold_the_second_underlined_and_a_significant_best_has_a_sta
 def test_no_star_without_significance_with_too_few_seeds_or_against_nothing_found() -> None:
     assert ours(table(ugs=[0.2, 0.6, 0.3], ace=[0.6, 0.2, 0.5]))["ace"] == ("43.33 ± 20.82", "best", False)
     assert ours(table(ugs=[0.2, 0.2], ace=[0.6, 0.6]))["ace"][1:] == ("best", False)
-    assert ours(table(random=[0.0] * 3, ace=[0.2] * 3))["ace"][1:] == ("", False)
+    assert ours(table(random=[0.0] * 3, ace=[0.2] * 3))["ace"][1:] == ("best", False)
+
+
+def test_what_stands_alone_is_not_the_best() -> None:
+    assert ours(table(ace=[0.2] * 3))["ace"][1:] == ("", False)
 
 
 def test_rows_that_tie_share_their_place() -> None:

@@ -114,6 +114,8 @@ def _marked(grid: Grid, places: dict[str, list[_Place]]) -> dict[str, list[Entry
     for block in dict.fromkeys(row.block for row in grid.rows):
         keys = [row.key for row in grid.rows if row.block == block]
         for c in range(len(grid.columns)):
+            if sum(bool(places[key][c].entry.text) for key in keys) < 2:
+                continue  # nothing to be better than
             samples = {key: sample for key in keys if (sample := places[key][c].sample) is not None}
             for key, changes in _ranking(samples, grid.marks).items():
                 entries[key][c] = replace(entries[key][c], **changes)
@@ -122,7 +124,7 @@ def _marked(grid: Grid, places: dict[str, list[_Place]]) -> dict[str, list[Entry
 
 def _ranking(samples: Mapping[str, Sample], marks: frozenset[str]) -> dict[str, dict[str, Any]]:
     """Which of the rows are marked how; rows that tie share their place."""
-    if BOLD not in marks or len(samples) < 2:
+    if BOLD not in marks or not samples:
         return {}
     means = {key: mean_std(list(sample.values()))[0] for key, sample in samples.items()}
     places = sorted(means, key=lambda key: -means[key])
