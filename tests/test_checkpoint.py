@@ -29,7 +29,7 @@ def _states() -> list[State]:
     record = LevelRecord(1, Counts(9, 5), dense, 2.5, 7, {"weights": {"distinct": [3, 4]}})
     soft = torch.rand(2, 4, 3)
     chosen = Selected(_masks(1), 0.5, 3, {"a": [1.0]}, {"edges": [0.25, None]}, {"alive": [True]})
-    scores = Scores(torch.rand(2, 11), torch.rand(2, 5))
+    scores = Scores(torch.rand(2, 11).where(_masks(2).weights, torch.nan), torch.rand(2, 5))
     return [
         State(),
         State(dense=dense),
@@ -44,7 +44,7 @@ def _states() -> list[State]:
 def _plain(value: Any) -> Any:
     """Tensors as lists, so that states compare."""
     if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
+        return value.dtype, value.nan_to_num(-1.0).tolist()
     if isinstance(value, (State, Selected, Masks, Scores)):
         return {name: _plain(part) for name, part in vars(value).items()}
     return value
@@ -99,10 +99,15 @@ def test_a_checkpoint_whose_content_does_not_fit_together_is_refused(change: dic
 
 
 def test_a_checkpoint_with_importances_of_another_size_is_refused(tmp_path: Path) -> None:
-    scores = Scores(torch.rand(2, 11), torch.rand(2, 4))
-    checkpoint.save(tmp_path / "checkpoint", State(importance=scores))
+    path = tmp_path / "checkpoint"
+    checkpoint.save(path, State(importance=Scores(torch.rand(2, 11), torch.rand(2, 9))))
     with pytest.raises(RunError, match="does not fit this search"):
-        checkpoint.load(tmp_path / "checkpoint", TOTAL)
+        checkpoint.load(path, TOTAL)
+    checkpoint.save(path, State(importance=Scores(torch.rand(2, 11), torch.rand(2, 5))))
+    payload, tensors = storage.read_tensors(path, "checkpoint", 1, RunError)
+    storage.write_tensors(path, "checkpoint", 1, payload, {**tensors, "importance.edges": torch.rand(3)})
+    with pytest.raises(RunError, match="does not fit this search"):
+        checkpoint.load(path, TOTAL)
 
 
 def test_a_ticket_is_no_checkpoint(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ def test_unrelated_orders_fluctuate_by_a_third() -> None:
         assert values == pytest.approx([1 / 3, 1 / 3], abs=0.01)
 
 
+def test_many_elements_are_sampled_without_changing_what_is_said() -> None:
+    a, noise = (rng.uniform(rng.keys([0], name), 300_000) for name in ("a", "noise"))
+    b = a + 0.2 * noise
+    whole = float((ranks(b[0]) - ranks(a[0])).abs().mean())
+    assert fluctuation(Scores(a, a), Scores(b, b))["edges"] == pytest.approx([whole], rel=0.02)
+    assert fluctuation(Scores(a, a), Scores(2 * a, 2 * a))["edges"] == [0.0]
+
+
 def test_nothing_alive_at_both_levels_has_no_fluctuation() -> None:
     before = importance(_scores(1.0, 2.0), _alive(True, False))
     now = importance(_scores(1.0, 2.0), _alive(False, True))

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aceglt import storage
@@ -27,7 +28,9 @@ def save(path: Path, state: State) -> None:
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
-        tensors |= {f"importance.{side}": getattr(state.importance, side) for side in SIDES}
+        for side in SIDES:  # the dead have none, and are most elements of a late level
+            values = getattr(state.importance, side)
+            tensors |= {f"known.{side}": storage.pack(~values.isnan()), f"importance.{side}": values[~values.isnan()]}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
@@ -47,13 +50,18 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         edges = storage.unpack(tensors[f"{name}.edges"], total.edges)
         return Masks(weights.to(device), edges.to(device))
 
+    def importance() -> Scores | None:
+        if "known.weights" not in tensors:
+            return None
+        return Scores(*(_spread(tensors, side, getattr(total, side)).to(device) for side in SIDES))
+
     try:
         chosen, facts = masks("selected"), payload["selected"]
         return State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
-            importance=_importance(tensors, total, device),
+            importance=importance(),
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
@@ -61,13 +69,10 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
-def _importance(tensors: dict[str, Tensor], total: Counts, device: Any) -> Scores | None:
-    if "importance.weights" not in tensors:
-        return None
-    found = Scores(*(tensors[f"importance.{side}"] for side in SIDES))
-    if found.total != total:
-        raise ValueError(f"importance of {found.total} instead of {total}")
-    return found.to(device)
+def _spread(tensors: dict[str, Tensor], side: str, n: int) -> Tensor:
+    """[S, n] importance, NaN where none was saved."""
+    known, values = storage.unpack(tensors[f"known.{side}"], n), tensors[f"importance.{side}"]
+    return torch.full(known.shape, torch.nan, dtype=values.dtype).masked_scatter(known, values)
 
 
 def _facts(selected: Selected) -> dict[str, Any]:

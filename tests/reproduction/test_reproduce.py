@@ -118,7 +118,7 @@ def test_figures_without_matplotlib_are_refused_at_once(
     tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"figures need matplotlib: pip install 'aceglt\[plots\]'"):
+    with pytest.raises(ConfigError, match=r"static plots need matplotlib: pip install 'aceglt\[plots\]'"):
         tiny("figure1")
     assert not (tmp_path / "out").exists()
     tiny("table1", cells="cora/gcn/model/random")  # tables do not need it

@@ -13,9 +13,10 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
 from aceglt.levels import SearchObserver
+from aceglt.report.static import check_static
 from aceglt.reproduction.cells import IDENTITY, Cell, Scale
 from aceglt.reproduction.grid import fill
-from aceglt.reproduction.plots import draw, require_matplotlib
+from aceglt.reproduction.plots import draw
 from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
 from aceglt.reproduction.runs import Observe, collect, complete
 from aceglt.reproduction.summary import levels_csv, page, runs_table
@@ -84,7 +85,7 @@ def reproduce(
     for cell in chosen:
         build_method(configs[cell])  # refuses options that are not the method's
     if wanted.plot:
-        require_matplotlib()
+        check_static("png")
     root = Path(out)
     notes: list[str] = []
     if search:

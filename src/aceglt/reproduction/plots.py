@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
+from aceglt.report.excerpt import arrange, scene_of
+from aceglt.report.static import draw_scene, encoded
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.layouts import Panel
 from aceglt.reproduction.measures import excerpt_levels
@@ -24,42 +24,23 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#A37B00")
 _MARKERS = ("o", "s", "^", "D", "v")
 
 
-def require_matplotlib() -> None:
-    """Refuse a figure before anything is searched for it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ConfigError("figures need matplotlib: pip install 'aceglt[plots]'") from None
-
-
 def draw(exhibit: Exhibit, found: Mapping[Cell, Results], stem: Path) -> list[Path]:
     """Write the figure of what was found; no file if nothing was."""
     panels = [panel for panel in exhibit.panels if any(cell in found for _, cell in panel.lines)]
     if not panels:
         return []
     figure = _excerpts(panels, found) if exhibit.plot == "excerpt" else _lines(panels, found)
-    return [_save(figure, stem.with_suffix(f".{kind}")) for kind in FORMATS]
-
-
-def _save(figure: Any, path: Path) -> Path:
-    import matplotlib
-
-    content = io.BytesIO()
-    # Without a date and with fixed names of SVG elements, the same results give the same file.
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    with matplotlib.rc_context({"svg.hashsalt": path.stem}):
-        figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=metadata)
-    write_atomic(path, content.getvalue())
-    return path
+    paths = {kind: stem.with_suffix(f".{kind}") for kind in FORMATS}
+    for kind, path in paths.items():
+        write_atomic(path, encoded(figure, kind))
+    return list(paths.values())
 
 
 def _axes(rows: int, columns: int) -> tuple[Any, list[Any]]:
     """A figure without pyplot, which would keep it and look for a screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
@@ -116,56 +97,10 @@ def _excerpts(panels: Sequence[Panel], found: Mapping[Cell, Results]) -> Any:
     figure, axes = _axes(len(panels), 2)
     for i, panel in enumerate(panels):
         cell = panel.lines[0][1]
-        edges = found[cell]["excerpt"]["edges"]
-        places = _layout(edges)
+        edges = [(a, b) for a, b in found[cell]["excerpt"]["edges"]]
         for ax, level in zip(axes[2 * i : 2 * i + 2], excerpt_levels(found[cell], cell), strict=False):
-            _network(ax, edges, places, level["excerpt"])
+            draw_scene(ax, scene_of(level, edges), arrange(edges))
             ax.set_title(f"{panel.title}, sparsity = {100 * level[cell.sparsity]:.0f} %")
-    from matplotlib.cm import ScalarMappable
-
-    scale = ScalarMappable(cmap=_shades())
-    figure.colorbar(scale, ax=axes, label="rank by importance (1: the most important)", shrink=0.6)
+    for ax in axes:
+        ax.set_axis_off()
     return figure
-
-
-def _shades() -> Any:
-    """From a grey that is seen on white to dark blue."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("importance", ["#D9DEE6", "#6A9BC9", "#08306B"])
-
-
-def _network(ax: Any, edges: Sequence[Sequence[int]], places: Mapping[int, Sequence[float]], view: Results) -> None:
-    """Nodes at their places; an edge darker the higher it ranks, dotted where it is not in the ticket."""
-    shades = _shades()
-    for (a, b), alive, rank in zip(edges, view["alive"], view["rank"], strict=True):
-        xs, ys = zip(places[a], places[b], strict=True)
-        colour = "0.8" if rank is None else shades(rank)
-        ax.plot(xs, ys, color=colour, linewidth=1 if rank is None else 2.2, linestyle="-" if alive else ":", zorder=1)
-    for node, (x, y) in places.items():
-        ax.scatter([x], [y], s=190, color="white", edgecolors="0.3", linewidths=0.8, zorder=2)
-        ax.annotate(str(node), (x, y), ha="center", va="center", fontsize=5.5, zorder=3)
-    ax.set_axis_off()
-
-
-def _layout(edges: Sequence[Sequence[int]]) -> dict[int, list[float]]:
-    """Places of the nodes by stress majorisation over their distances in the subgraph; the same every time."""
-    import numpy as np
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import shortest_path
-
-    nodes = sorted({node for edge in edges for node in edge})
-    index = {node: i for i, node in enumerate(nodes)}
-    ends = np.array([[index[a], index[b]] for a, b in edges]).T
-    n = len(nodes)
-    distance = shortest_path(coo_array((np.ones(len(edges)), (ends[0], ends[1])), shape=(n, n)), directed=False)
-    distance[~np.isfinite(distance)] = n
-    angle = 2 * np.pi * np.arange(n) / n
-    place = distance.max() / 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    weight = 1 / np.where(distance > 0, distance, 1) ** 2 * (distance > 0)
-    for _ in range(300):
-        difference = place[:, None] - place[None, :]
-        length = np.linalg.norm(difference, axis=2)
-        pull = place[None, :] + difference * (distance / np.where(length > 0, length, 1))[:, :, None]
-        place = (weight[:, :, None] * pull).sum(axis=1) / weight.sum(axis=1, keepdims=True)
-    return {node: place[i].tolist() for node, i in index.items()}
