@@ -138,6 +138,7 @@ def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> No
         ({"method_options": {"rounds": 1}}, "method random has no option 'rounds'"),
         ({"cells": "cora/gcn/gebtt"}, "table1 has no cell"),
         ({"dataset": "pubmed"}, "dataset is not the same in all cells of table1"),
+        ({"test": False}, "table1 is about test metrics"),
         ({"widht": 3}, "unknown setting 'widht'"),
     ):
         with pytest.raises(ConfigError, match=said):

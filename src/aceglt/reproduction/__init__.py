@@ -78,7 +78,7 @@ def reproduce(
         AcegltError: something given is wrong, or no data are there; before anything is searched.
     """
     wanted = exhibit(name)
-    _refuse_identity(wanted, settings)
+    _check_settings(wanted, settings)
     scale = Scale(preset, seeds if isinstance(seeds, int) else tuple(seeds), levels, epochs, settings)
     chosen: Sequence[Cell] = wanted.pick([cells] if isinstance(cells, str) else cells)
     configs = {cell: cell.config(scale) for cell in wanted.cells}
@@ -107,8 +107,10 @@ def _silent(cell: Cell, config: Config) -> Iterator[SearchObserver | None]:
     yield None
 
 
-def _refuse_identity(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
+def _check_settings(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
     """Settings that the cells differ in, given for all of them, would put wrong labels on the results."""
+    if settings.get("test") is False:
+        raise ConfigError(f"{wanted.name} is about test metrics; test=False has none")
     for name in IDENTITY:
         if name in settings:
             raise ConfigError(f"{name} is not the same in all cells of {wanted.name}; pick some with `cells`")

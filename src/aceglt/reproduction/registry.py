@@ -126,7 +126,7 @@ _ALL = (
         "excerpt",
         (
             "Darker edges rank higher by importance among all edges that were scored at that level; dotted ones are "
-            "pruned. One seed, the lowest; the paper's subgraph is another one.",
+            "pruned. Of one seed; the paper's subgraph is another one.",
         ),
     ),
     Exhibit(
