@@ -12,6 +12,7 @@ from typing import Any
 import ogb_samples
 import pytest
 from reproduction_samples import TINY, Reproduce
+from rich.console import Console
 from typer.testing import CliRunner
 
 from aceglt import cli, datasets
@@ -137,7 +138,13 @@ def test_every_table_and_figure(tiny: Reproduce, tmp_path: Path) -> None:
 
 
 def invoke(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(cli.app, ["reproduce", *map(str, arguments)], env={"COLUMNS": "250"})
+    return CliRunner().invoke(cli.app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are printed unfolded, whatever the terminal."""
+    monkeypatch.setattr(cli, "console", Console(width=250))
 
 
 SMALL = [f"--{name}={value}" for name, value in TINY.items()]
