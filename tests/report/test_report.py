@@ -341,9 +341,10 @@ def test_the_excerpt_shows_importance_and_what_is_pruned() -> None:
 
 
 def test_an_excerpt_of_many_levels_keeps_the_first_and_the_last() -> None:
-    numbers = [scene.level for scene in scenes(with_diagnostics(view(levels=20)))]
-    assert len(numbers) == 8
-    assert (numbers[0], numbers[-1]) == (1, 20)
+    for runs, kept in ((1, 8), (3, 8), (6, 4), (50, 2)):
+        numbers = [scene.level for scene in scenes(with_diagnostics(view(levels=20)), runs)]
+        assert len(numbers) == kept
+        assert (numbers[0], numbers[-1]) == (1, 20)
 
 
 def test_without_scores_an_excerpt_shows_what_is_alive() -> None:

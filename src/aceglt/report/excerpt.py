@@ -17,6 +17,8 @@ WIDTH, HEIGHT, MARGIN = 360, 270, 18
 SHADES = 5
 """Classes of importance, each a fifth of all ranks."""
 MOST_LEVELS = 8
+"""Of a run; fewer where many runs share a page."""
+MOST_SCENES = 24
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class Scene:
         return f"level {self.level}, {percent(self.sparsity)} of the edges pruned"
 
 
-def scenes(run: RunView) -> list[Scene]:
-    """The excerpt at up to eight levels, the first and the last among them; none where it was not recorded."""
+def scenes(run: RunView, runs: int = 1) -> list[Scene]:
+    """The excerpt at the first level, the last and some between, for a page of so many runs; none where it was not
+    recorded."""
+    most = max(2, min(MOST_LEVELS, MOST_SCENES // runs))
     ends = [(int(a), int(b)) for a, b in (run.results.get("excerpt") or {}).get("edges", [])]
     levels = [level for level in run.levels if level.get("excerpt")]
-    return [scene_of(level, ends) for level in _spaced(levels, MOST_LEVELS)] if ends else []
+    return [scene_of(level, ends) for level in _spaced(levels, most)] if ends else []
 
 
 def scene_of(level: Mapping[str, Any], ends: Sequence[tuple[int, int]]) -> Scene:

@@ -165,7 +165,7 @@ def _fluctuation_chart(runs: Sequence[RunView], colours: Sequence[int], figures:
 
 
 def _excerpt_section(runs: Sequence[RunView]) -> str:
-    parts = "".join(_excerpt(run) for run in runs)
+    parts = "".join(_excerpt(run, len(runs)) for run in runs)
     if not parts:
         return ""
     shades = "".join(
@@ -181,8 +181,8 @@ def _excerpt_section(runs: Sequence[RunView]) -> str:
     return f'<section><h2>Edges up close</h2><p>{note}</p>{key}<div class="excerpts">{parts}</div></section>'
 
 
-def _excerpt(run: RunView) -> str:
-    found = excerpt.scenes(run)
+def _excerpt(run: RunView, runs: int) -> str:
+    found = excerpt.scenes(run, runs)
     if not found:
         return ""
     places = excerpt.arrange([edge.ends for edge in found[0].edges])
