@@ -115,6 +115,11 @@ def shortened(words: list[str]) -> list[str]:
         ace = ["-m", "rounds=1", "-m", "refine_epochs=1"] if "--method" not in words else []
         levels = ["--levels", "1"] if "longer" not in " ".join(words) else []
         return [*words, *graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", *levels, *ace]
+    if words[0] == "reproduce":
+        cell = "model/graph-10" if "figure4" in words else "citeseer/gcn/model/random"
+        words = [cell if before == "--cell" else word for before, word in zip(["", *words], words, strict=False)]
+        words += [] if "--cell" in words else ["--cell", cell]
+        return [*words, "--epochs", "2", "--hidden", "4", "--levels", "1", "--seeds", "1", "--device", "cpu"]
     extra = {
         "sweep": ["--device", "cpu"],
         "evaluate": [*graph, "--seeds", "1"],

@@ -14,12 +14,14 @@ __all__ = [
     "Config",
     "Evaluation",
     "Problem",
+    "Reproduction",
     "SearchResult",
     "SweepResult",
     "Ticket",
     "__version__",
     "benchmark",
     "evaluate",
+    "reproduce",
     "resolve",
     "search",
     "sweep",
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from aceglt.errors import AcegltError
     from aceglt.evaluation import Evaluation, evaluate
     from aceglt.problem import Problem
+    from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import SearchResult, search
     from aceglt.sweeps.merged import SweepResult
     from aceglt.sweeps.run import sweep
@@ -44,11 +47,13 @@ _HOMES = {
     "Config": "config",
     "Evaluation": "evaluation",
     "Problem": "problem",
+    "Reproduction": "reproduction",
     "SearchResult": "runner",
     "SweepResult": "sweeps.merged",
     "Ticket": "ticket",
     "benchmark": "bench",
     "evaluate": "evaluation",
+    "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",
     "sweep": "sweeps.run",
