@@ -40,17 +40,9 @@ class Graph:
         Raises ValueError if the two directions of an undirected edge have other weights or features.
         """
         source, target = edge_index.long()
-        proper = source != target
-        arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
-        weight = _given(edge_weight, lambda v: _sum(v[proper], arc, len(arcs)))
-        attr = _given(edge_attr, lambda v: _mean(v[proper], arc, len(arcs)))
-        source, target = arcs // num_nodes, arcs % num_nodes
-        if not directed:
-            source, target = torch.minimum(source, target), torch.maximum(source, target)
-            code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
-            source, target = code // num_nodes, code % num_nodes
-            weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
-            attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
+        weight, attr = edge_weight, edge_attr
+        if not _is_listed(source, target, num_nodes, directed):  # else there is nothing to sort, merge or drop
+            source, target, weight, attr = _merged(source, target, num_nodes, directed, weight, attr)
         dtype = torch.get_default_dtype()
         return cls(
             num_nodes,
@@ -276,6 +268,30 @@ def _arcs_of_slot(slot: Tensor, runs: int, num_edges: int) -> Tensor:
     table = torch.full((runs * (num_edges + 1), 2), total, dtype=torch.int64, device=slot.device)
     table[owner, second] = position
     return table
+
+
+def _is_listed(source: Tensor, target: Tensor, num_nodes: int, directed: bool) -> bool:
+    """Whether edges are as a `Graph` lists them already, as those of a graph with many edges had better be."""
+    proper = source != target if directed else source < target
+    return bool(proper.all()) and bool((torch.diff(source * num_nodes + target) > 0).all())
+
+
+def _merged(
+    source: Tensor, target: Tensor, num_nodes: int, directed: bool, weight: Tensor | None, attr: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Edges as a `Graph` lists them, with their weights and features."""
+    proper = source != target
+    arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
+    weight = _given(weight, lambda v: _sum(v[proper], arc, len(arcs)))
+    attr = _given(attr, lambda v: _mean(v[proper], arc, len(arcs)))
+    source, target = arcs // num_nodes, arcs % num_nodes
+    if not directed:
+        source, target = torch.minimum(source, target), torch.maximum(source, target)
+        code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
+        source, target = code // num_nodes, code % num_nodes
+        weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
+        attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
+    return source, target, weight, attr
 
 
 def _given(value: Tensor | None, change: Callable[[Tensor], Tensor]) -> Tensor | None:
