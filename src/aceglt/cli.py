@@ -150,7 +150,14 @@ def search(
         ),
     ] = None,
     partitions: Annotated[
-        int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
+        int | None,
+        _option("Parts of the nodes to train on and evaluate one after the other [default: 1].", panel=_TRAIN),
+    ] = None,
+    partition_by: Annotated[
+        str | None, _option("What parts are made of: random nodes [default] or METIS clusters.", panel=_TRAIN)
+    ] = None,
+    parts_per_step: Annotated[
+        int | None, _option("Parts whose gradients make one step [default: 1].", panel=_TRAIN)
     ] = None,
     runs_at_once: Annotated[
         int | None, _option("How many runs share the GPU [default: all]; fewer need less of its memory.", panel=_TRAIN)
@@ -242,6 +249,8 @@ def search(
         "precision": precision,
         "checkpoint_blocks": checkpoint_blocks,
         "partitions": partitions,
+        "partition_by": partition_by,
+        "parts_per_step": parts_per_step,
         "lr": lr,
         "weight_decay": weight_decay,
         "loss": loss,

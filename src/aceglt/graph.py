@@ -85,12 +85,12 @@ class Graph:
         attr = _given(self.edge_attr, lambda v: v[kept])
         return replace(self, edges=self.edges[:, kept], edge_weight=weight, edge_attr=attr)
 
-    def induced(self, nodes: Tensor) -> tuple[Graph, Tensor]:
-        """The subgraph of these nodes ([N] bool), numbered anew in their order, and which edges it has ([E'] int64)."""
-        inside = nodes[self.edges].all(dim=0).nonzero().squeeze(1)
-        number = nodes.cumsum(0) - 1
-        kept = self.subgraph(inside)
-        return replace(kept, num_nodes=int(nodes.sum()), edges=number[kept.edges]), inside
+    def part(self, nodes: Tensor, edges: Tensor) -> Graph:
+        """Some nodes ([n] in ascending order), numbered anew, and some of the edges among them ([e] likewise)."""
+        number = torch.empty(self.num_nodes, dtype=torch.int64, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        kept = self.subgraph(edges)
+        return replace(kept, num_nodes=len(nodes), edges=number[kept.edges])
 
     @cached_property
     def structure(self) -> str:
@@ -184,18 +184,6 @@ class GraphBatch:
             transpose=transpose,
             edge_weight=edge_weight,
             edge_attr=edge_attr,
-        )
-
-    def induced(self, nodes: Tensor) -> GraphBatch:
-        """The same runs on some of the nodes, which are renumbered in the order given; edges keep their slots."""
-        place = torch.full((self.num_nodes,), -1, device=nodes.device)
-        place[nodes] = torch.arange(len(nodes), device=nodes.device)
-        row, col = place[self.row % self.num_nodes], place[self.col % self.num_nodes]
-        inside = (row >= 0) & (col >= 0)
-        offset = (self.row // self.num_nodes * len(nodes))[inside]
-        rows, cols, slots = row[inside] + offset, col[inside] + offset, self.slot[inside]
-        return GraphBatch.build(
-            self.runs, len(nodes), self.num_edges, [rows], [cols], [slots], self.edge_weight, self.edge_attr
         )
 
     @cached_property

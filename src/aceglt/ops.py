@@ -136,6 +136,10 @@ class Features:
         """[N, F] X as one run has it."""
         return self.dense
 
+    def at(self, nodes: Tensor) -> Features:
+        """X of some of the nodes [n]."""
+        return Features(self.dense[nodes])
+
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
         return PermutedFeatures(self, order)

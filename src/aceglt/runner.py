@@ -14,13 +14,14 @@ from typing import Any, get_type_hints
 import torch
 
 from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
+from aceglt.backbones import Backbone, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
+from aceglt.parts import Parts
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.results import summarise
@@ -155,9 +156,12 @@ def _with_options(kind: type, config: Config) -> Any:
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
-    if config.precision == "bfloat16":
-        backbone = InPrecision(backbone, torch.bfloat16)
-    return InPartitions(backbone, config.partitions) if config.partitions > 1 else backbone
+    return InPrecision(backbone, torch.bfloat16) if config.precision == "bfloat16" else backbone
+
+
+def build_parts(config: Config) -> Parts:
+    """How the configuration cuts a graph."""
+    return Parts(config.partitions, config.parts_per_step, config.partition_by)
 
 
 def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
@@ -204,7 +208,7 @@ class _Runner:
     ) -> None:
         self.config, self.problem, self.run, self.policy = config, problem, run, policy
         self.command = command or "aceglt.search(…)"
-        self.search = Search(problem, backbone, method, config, _Logged(run, observer))
+        self.search = Search(problem, backbone, method, config, _Logged(run, observer), parts=build_parts(config))
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
 
     def go(self) -> SearchResult:

@@ -10,11 +10,13 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from aceglt import rng
+from aceglt import processes, rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
+from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
-from aceglt.problem import Contrast, Problem, Soft
+from aceglt.parts import WHOLE, Part, Parts, Places
+from aceglt.problem import Problem, Soft
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 NOISE = 1e-5
@@ -92,19 +94,22 @@ def fit(
     watch: Watch | None = None,
     observer: Observer | None = None,
     runs_at_once: int | None = None,
+    parts: Parts = WHOLE,
 ) -> Fit:
     """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
     With `watch` as well, training may end before `epochs`; runs that share kernels end when the last of them may.
     Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
-    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels.
+    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels. With several
+    `parts`, an epoch is a step for each of them (or for several together), and processes share the parts of a step.
     """
     total = masks.runs
     size = runs_at_once or (1 if problem.device.type == "cpu" else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     fits = []
     for g in groups:
-        trainer = _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
+        taught = soft[g] if soft else None
+        trainer = _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, taught, parts)
         fits.append(trainer.run(epochs, observer, partial(watch, g) if watch else None))
     return _cat(fits)
 
@@ -125,14 +130,18 @@ class _Trainer:
         key: Tensor,
         scoring: Scoring | None,
         soft: Soft | None,
+        parts: Parts,
     ) -> None:
-        self.problem, self.backbone, self.runs = problem, backbone, masks.runs
+        self.problem, self.backbone, self.runs, self.parts = problem, backbone, masks.runs, parts
         self.scoring, self.soft, self.key = scoring, soft, key
         self.contrast = problem.contrast
-        self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
+        self.alive_edges = masks.edges
         self.view = problem.view("val")
-        if self.view is not None:
-            self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
+        if parts.count == 1:
+            self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
+        if parts.count > 1 or self.view is not None:  # else validation is on the training graph
+            place, alive = self.view or problem, self.view.spread(masks.edges) if self.view else masks.edges
+            self.val_places = Places(place.graph, place.features, alive, backbone.self_loops, parts)
         self.alive = self._matrices(masks.weights.to(start.prunable.dtype))
         self.weights = self._matrices(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
@@ -161,7 +170,7 @@ class _Trainer:
         best = _Best(self.runs, self.edge_values.device)
         diverged = torch.zeros(self.runs, dtype=torch.int64, device=self.edge_values.device)
         for epoch in range(1, epochs + 1):
-            loss = self._step(epoch - 1, best)
+            loss = self._step(epoch - 1, best) if self.parts.count == 1 else self._steps(epoch - 1, best)
             diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch, diverged)
             if observer is not None:
                 observer.on_epoch(epoch, epochs, self.runs, best.mean)
@@ -189,23 +198,70 @@ class _Trainer:
         state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
-        key = rng.fold(self.key, 2 + epoch)
-        if self.contrast is None:
-            outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
-            loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
-        else:
-            loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
+        loss = self._loss(
+            self.problem, self.graph, weights, edge_values, state, self.soft, rng.fold(self.key, 2 + epoch)
+        )
         wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         self._update(dict(zip(trained, grads, strict=False)), grads[-1])
         return loss.detach()
 
-    def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
-        """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
-        features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
-        outputs = self.backbone.head(weights, self.graph, state, None)
-        corrupted = self.backbone.apply(weights, self.graph, edge_values, features)
-        return contrast.loss(outputs, corrupted, weights)
+    def _steps(self, epoch: int, best: _Best) -> Tensor:
+        """The same with the graph in parts: an epoch of several steps."""
+        if epoch > 0:
+            best.update(epoch, self._validate(), self._kept())
+        key = rng.fold(self.key, 2 + epoch)
+        losses = [
+            self._step_on(parts, rng.fold(key, i))
+            for i, parts in enumerate(self.parts.steps(self.problem.graph, epoch))
+        ]
+        return torch.stack(losses).sum(dim=0)
+
+    def _step_on(self, parts: list[Part], key: Tensor) -> Tensor:
+        """One step by the mean gradient over some parts, of which every process takes its share."""
+        trained = {**_leaves(self._effective()), **_leaves(self.others)}
+        sums = {name: torch.zeros_like(part) for name, part in trained.items()}
+        edges, total = torch.zeros_like(self.edge_values), self.edge_values.new_zeros(self.runs)
+        for number, part in processes.mine(list(enumerate(parts))):
+            edge_values = self.edge_values[:, part.edges].requires_grad_(self.scoring is not None)
+            loss = self._part_loss(part, {**trained, **self.buffers}, edge_values, rng.fold(key, number)) / len(parts)
+            wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
+            grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
+            for summed, grad in zip(sums.values(), grads, strict=False):
+                summed += grad
+            if self.scoring is not None:
+                edges[:, part.edges] += grads[-1]
+            total += loss.detach()
+        processes.add_up([*sums.values(), total, *([edges] if self.scoring else [])])
+        self._update(sums, edges)
+        return total
+
+    def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
+        problem = self.problem.part(part.nodes, part.edges)
+        graph = problem.graph.batch(self.alive_edges[:, part.edges], self.backbone.self_loops)
+        state = self.backbone.stem(weights, graph, edge_values, problem.features)
+        soft = self.soft.at(part.nodes) if self.soft else None
+        return self._loss(problem, graph, weights, edge_values, state, soft, key)
+
+    def _loss(
+        self,
+        problem: Problem,
+        graph: GraphBatch,
+        weights: Weights,
+        edge_values: Tensor,
+        state: Any,
+        soft: Soft | None,
+        key: Tensor,
+    ) -> Tensor:
+        """[S] training loss on a graph; `state` is the stem's."""
+        if self.contrast is None:
+            outputs = self.backbone.head(weights, graph, state, Dropout(key))
+            return problem.loss(outputs, soft, rng.fold(key, _LOSS))
+        # Outputs against those on permuted features; corruption is noise enough, so nothing is dropped.
+        features = problem.features.permuted(rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes))
+        outputs = self.backbone.head(weights, graph, state, None)
+        corrupted = self.backbone.apply(weights, graph, edge_values, features)
+        return self.contrast.loss(outputs, corrupted, weights)
 
     def _effective(self) -> dict[str, Tensor]:
         """The weights that act: with scores, their product."""
@@ -250,9 +306,9 @@ class _Trainer:
     def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
         """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
         weights = weights or {**self._effective(), **self.others, **self.buffers}
-        if self.view is not None:
-            values = self.view.spread(self.edge_values)
-            outputs = self.backbone.apply(weights, self.view_graph, values, self.view.features)
+        if self.view is not None or self.parts.count > 1:
+            values = self.view.spread(self.edge_values) if self.view else self.edge_values
+            outputs = self.val_places.outputs(self.backbone, weights, values)
         elif state is not None:
             outputs = self.backbone.head(weights, self.graph, state, None)
         else:
