@@ -111,7 +111,11 @@ class Places:
             return
         self._whole = None
         self._parts = [
-            (part, graph.part(part.nodes, part.edges).batch(alive[:, part.edges], self_loops), features.at(part.nodes))
+            (
+                part,
+                graph.part(part.nodes, part.edges).batch(alive[:, part.edges], self_loops),
+                Features(features.dense[part.nodes]),
+            )
             for part in processes.mine(parts.evaluated(graph))
         ]
 

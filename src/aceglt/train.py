@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,38 +13,17 @@ from torch import Tensor
 from aceglt import processes, rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
-from aceglt.graph import GraphBatch
+from aceglt.graph import Graph, GraphBatch
 from aceglt.masks import Masks, Scores
+from aceglt.ops import Features
 from aceglt.parts import WHOLE, Part, Parts, Places
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Focus, Problem, Soft
+from aceglt.update import Elements, Scoring, Training
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
+_WORTH = 2.5  # of 3 passes over all nodes, how many are left where parts of the graph are worth their while
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """How weights are trained."""
-
-    lr: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How scores are trained beside the weights (Equation 2)."""
-
-    lambda_edges: float
-    lambda_weights: float
-    decay: bool
-    """Whether weight decay touches the scores."""
-    clamp: bool
-    """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
-    epoch: Literal["best", "last"]
-    """Whose scores are used: the best-validation epoch's or the last one's."""
-    weights: bool = True
-    """Whether weights have scores; without, a weight's score is the weight itself."""
 
 
 Watch = Callable[[slice, int, Scores], bool]
@@ -109,16 +88,14 @@ def fit(
     fits = []
     for g in groups:
         taught = soft[g] if soft else None
-        trainer = _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, taught, parts)
+        kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
+        trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, taught)
         fits.append(trainer.run(epochs, observer, partial(watch, g) if watch else None))
     return _cat(fits)
 
 
 class _Trainer:
-    """One group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
-
-    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
-    """
+    """One group of runs in training."""
 
     def __init__(
         self,
@@ -130,203 +107,205 @@ class _Trainer:
         key: Tensor,
         scoring: Scoring | None,
         soft: Soft | None,
-        parts: Parts,
     ) -> None:
-        self.problem, self.backbone, self.runs, self.parts = problem, backbone, masks.runs, parts
-        self.scoring, self.soft, self.key = scoring, soft, key
+        self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
-        self.alive_edges = masks.edges
-        self.view = problem.view("val")
-        if parts.count == 1:
-            self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
-        if parts.count > 1 or self.view is not None:  # else validation is on the training graph
-            place, alive = self.view or problem, self.view.spread(masks.edges) if self.view else masks.edges
-            self.val_places = Places(place.graph, place.features, alive, backbone.self_loops, parts)
-        self.alive = self._matrices(masks.weights.to(start.prunable.dtype))
-        self.weights = self._matrices(start.prunable * masks.weights)
-        others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
-        self.others = {name: part for name, part in others.items() if name not in backbone.buffers}
-        self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
-        if self.contrast is not None:
-            self.others |= self.contrast.start(self.runs, problem.device)
-        self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
-        self.weight_scores: dict[str, Tensor] = {}
-        groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
-        if scoring is not None:
-            first = initial_scores(key, masks)
-            self.edge_values = first.edges
-            if scoring.weights:
-                self.weight_scores = self._matrices(first.weights)
-                self.effective = {name: torch.empty_like(part) for name, part in self.weights.items()}
-            decay = training.weight_decay if scoring.decay else 0.0
-            groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": decay})
-        self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self._settle(masks.edges)
+        extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
+        scores = initial_scores(key, masks) if scoring is not None else None
+        self.elements = Elements(backbone, start, masks, training, scoring, scores, extra)
 
-    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
-        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
-        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+    def _settle(self, alive: Tensor) -> None:
+        """Find the places of training and validation, for alive edges [S, E]."""
+        self.train, self.val = _places(self.problem, self.backbone, alive, self.soft is None)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
-        best = _Best(self.runs, self.edge_values.device)
-        diverged = torch.zeros(self.runs, dtype=torch.int64, device=self.edge_values.device)
+        runs, device = self.elements.runs, self.problem.device
+        best = _Best(runs, device)
+        diverged = torch.zeros(runs, dtype=torch.int64, device=device)
         for epoch in range(1, epochs + 1):
-            loss = self._step(epoch - 1, best) if self.parts.count == 1 else self._steps(epoch - 1, best)
+            loss = self._step(epoch - 1, best)
             diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch, diverged)
             if observer is not None:
-                observer.on_epoch(epoch, epochs, self.runs, best.mean)
+                observer.on_epoch(epoch, epochs, runs, best.mean)
             if watch is not None:
                 self._check_finite(diverged, epoch)
-                if watch(epoch, self._scores(self._kept())):
+                if watch(epoch, self.elements.scores()):
                     break
-        best.update(epoch, self._validate(), self._kept())
+        best.update(epoch, self._validate(self._weights()), self.elements.kept())
         self._check_finite(diverged, epoch)
         return self._result(best)
 
     def _check_finite(self, diverged: Tensor, epoch: int) -> None:
         """`diverged` [S] says at which epoch the loss did; the last update has no loss after it."""
-        for part in (*self._all_weights(), *self._kept()):
-            finite = part.view(self.runs, -1).isfinite().all(dim=1)
+        for part in self.elements.all():
+            finite = part.view(len(diverged), -1).isfinite().all(dim=1)
             diverged = torch.where((diverged == 0) & ~finite, epoch, diverged)
         _check_finite(diverged)
 
+    def _weights(self) -> Weights:
+        elements = self.elements
+        return {**elements.effective(), **elements.others, **elements.buffers}
+
     def _step(self, epoch: int, best: _Best) -> Tensor:
         """Validate the weights that the last epoch left, then train them for one more."""
-        prunable, others = _leaves(self._effective()), _leaves(self.others)
-        edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
-        trained = {**prunable, **others}
-        weights = {**trained, **self.buffers}
-        state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
+        elements, train = self.elements, self.train
+        trained = _leaves({**elements.effective(), **elements.others})
+        edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
+        weights = {**trained, **elements.buffers}
+        state = self.backbone.stem(weights, train.graph, edge_values, train.features)
         if epoch > 0:
-            best.update(epoch, self._validate(weights, state), self._kept())
-        loss = self._loss(
-            self.problem, self.graph, weights, edge_values, state, self.soft, rng.fold(self.key, 2 + epoch)
-        )
-        wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
+            best.update(epoch, self._validate(weights, state), elements.kept())
+        loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, rng.fold(self.key, 2 + epoch))
+        wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
-        self._update(dict(zip(trained, grads, strict=False)), grads[-1])
+        elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         return loss.detach()
-
-    def _steps(self, epoch: int, best: _Best) -> Tensor:
-        """The same with the graph in parts: an epoch of several steps."""
-        if epoch > 0:
-            best.update(epoch, self._validate(), self._kept())
-        key = rng.fold(self.key, 2 + epoch)
-        losses = [
-            self._step_on(parts, rng.fold(key, i))
-            for i, parts in enumerate(self.parts.steps(self.problem.graph, epoch))
-        ]
-        return torch.stack(losses).sum(dim=0)
-
-    def _step_on(self, parts: list[Part], key: Tensor) -> Tensor:
-        """One step by the mean gradient over some parts, of which every process takes its share."""
-        trained = {**_leaves(self._effective()), **_leaves(self.others)}
-        sums = {name: torch.zeros_like(part) for name, part in trained.items()}
-        edges, total = torch.zeros_like(self.edge_values), self.edge_values.new_zeros(self.runs)
-        for number, part in processes.mine(list(enumerate(parts))):
-            edge_values = self.edge_values[:, part.edges].requires_grad_(self.scoring is not None)
-            loss = self._part_loss(part, {**trained, **self.buffers}, edge_values, rng.fold(key, number)) / len(parts)
-            wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
-            grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
-            for summed, grad in zip(sums.values(), grads, strict=False):
-                summed += grad
-            if self.scoring is not None:
-                edges[:, part.edges] += grads[-1]
-            total += loss.detach()
-        processes.add_up([*sums.values(), total, *([edges] if self.scoring else [])])
-        self._update(sums, edges)
-        return total
-
-    def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
-        problem = self.problem.part(part.nodes, part.edges)
-        graph = problem.graph.batch(self.alive_edges[:, part.edges], self.backbone.self_loops)
-        state = self.backbone.stem(weights, graph, edge_values, problem.features)
-        soft = self.soft.at(part.nodes) if self.soft else None
-        return self._loss(problem, graph, weights, edge_values, state, soft, key)
 
     def _loss(
         self,
         problem: Problem,
-        graph: GraphBatch,
+        place: _Place,
         weights: Weights,
         edge_values: Tensor,
         state: Any,
         soft: Soft | None,
         key: Tensor,
     ) -> Tensor:
-        """[S] training loss on a graph; `state` is the stem's."""
+        """[S] training loss at a place; `state` is the stem's."""
         if self.contrast is None:
-            outputs = self.backbone.head(weights, graph, state, Dropout(key))
+            outputs = place.outputs(self.backbone.head(weights, place.graph, state, Dropout(key)))
             return problem.loss(outputs, soft, rng.fold(key, _LOSS))
         # Outputs against those on permuted features; corruption is noise enough, so nothing is dropped.
         features = problem.features.permuted(rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes))
-        outputs = self.backbone.head(weights, graph, state, None)
-        corrupted = self.backbone.apply(weights, graph, edge_values, features)
+        outputs = self.backbone.head(weights, place.graph, state, None)
+        corrupted = self.backbone.apply(weights, place.graph, edge_values, features)
         return self.contrast.loss(outputs, corrupted, weights)
 
-    def _effective(self) -> dict[str, Tensor]:
-        """The weights that act: with scores, their product."""
-        if not self.weight_scores:
-            return self.weights
-        for name, part in self.weights.items():
-            torch.mul(part, self.weight_scores[name], out=self.effective[name])
-        return self.effective
-
-    def _update(self, grads: dict[str, Tensor], edges: Tensor) -> None:
-        """Gradients of weights and scores from those of the effective weights, then one step of Adam."""
-        for name, part in self.others.items():
-            part.grad = grads[name].contiguous()  # the fused update reads memory in order
-        for name, weight in self.weights.items():
-            grad = grads[name].contiguous()
-            if self.scoring is None or not self.weight_scores:
-                weight.grad = grad.mul_(self.alive[name])
-            else:
-                score, l1 = self.weight_scores[name], self.effective[name]  # the buffer is free until the next forward
-                torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
-                score.grad = l1.addcmul_(grad, weight)
-                weight.grad = grad.mul_(score)
-        if self.scoring is not None:
-            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
-        self.optimiser.step()
-        if self.scoring is not None and self.scoring.clamp:
-            for score in (*self.weight_scores.values(), self.edge_values):
-                score.clamp_(0.0, 1.0)
-
-    def _kept(self) -> list[Tensor]:
-        """What of the best epoch is kept: scores, or weights."""
-        if self.scoring is None:
-            return self._all_weights()
-        return [*(self.weight_scores or self.weights).values(), self.edge_values]
-
-    def _all_weights(self) -> list[Tensor]:
-        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
-        others = {**self.others, **self.buffers}
-        return [*self.weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
-
     @torch.no_grad()
-    def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
-        """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
-        weights = weights or {**self._effective(), **self.others, **self.buffers}
-        if self.view is not None or self.parts.count > 1:
-            values = self.view.spread(self.edge_values) if self.view else self.edge_values
-            outputs = self.val_places.outputs(self.backbone, weights, values)
-        elif state is not None:
-            outputs = self.backbone.head(weights, self.graph, state, None)
+    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
+        """[S] validation metric; `state` is the training's stem, which validation at the same place shares."""
+        val = self.val
+        if state is not None and val is self.train:
+            outputs = self.backbone.head(weights, val.graph, state, None)
         else:
-            outputs = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
-        return self.problem.measure(outputs, "val")
+            outputs = self.backbone.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
+        return self.problem.measure(val.outputs(outputs), "val")
 
     def _result(self, best: _Best) -> Fit:
-        matrices, like = len(self.weights), self.edge_values
-        if self.scoring is None:
-            params = Params(_flat(best.kept[:matrices], like), _flat(best.kept[matrices:], like))
-            return Fit(best.val, best.epoch, params, None)
-        kept = best.kept if self.scoring.epoch == "best" else self._kept()
-        return Fit(best.val, best.epoch, None, self._scores(kept))
+        elements = self.elements
+        if elements.scoring is None:
+            return Fit(best.val, best.epoch, elements.params(best.kept), None)
+        kept = best.kept if elements.scoring.epoch == "best" else None
+        return Fit(best.val, best.epoch, None, elements.scores(kept))
 
-    @staticmethod
-    def _scores(kept: list[Tensor]) -> Scores:
-        """Scores as `_kept` lists them: matrix by matrix, then the edges'."""
-        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
+
+class _PartsTrainer(_Trainer):
+    """One group of runs in training on a graph in parts: an epoch of several steps, each on some of the parts."""
+
+    def __init__(self, parts: Parts, *arguments: Any) -> None:
+        self.parts = parts
+        super().__init__(*arguments)
+
+    def _settle(self, alive: Tensor) -> None:
+        self.alive, self.view = alive, self.problem.view("val")
+        place, alive = (self.view, self.view.spread(alive)) if self.view else (self.problem, alive)
+        self.places = Places(place.graph, place.features, alive, self.backbone.self_loops, self.parts)
+
+    def _step(self, epoch: int, best: _Best) -> Tensor:
+        if epoch > 0:
+            best.update(epoch, self._validate(self._weights()), self.elements.kept())
+        key, steps = rng.fold(self.key, 2 + epoch), self.parts.steps(self.problem.graph, epoch)
+        return torch.stack([self._step_on(parts, rng.fold(key, i)) for i, parts in enumerate(steps)]).sum(dim=0)
+
+    def _step_on(self, parts: list[Part], key: Tensor) -> Tensor:
+        """One step by the mean gradient over some parts, of which every process takes its share."""
+        elements = self.elements
+        trained = _leaves({**elements.effective(), **elements.others})
+        sums = {name: torch.zeros_like(part) for name, part in trained.items()}
+        edges = torch.zeros_like(elements.edge_values) if elements.scored else None
+        total = elements.edge_values.new_zeros(elements.runs)
+        for number, part in processes.mine(list(enumerate(parts))):
+            edge_values = elements.edge_values[:, part.edges].requires_grad_(elements.scored)
+            loss = self._part_loss(part, {**trained, **elements.buffers}, edge_values, rng.fold(key, number))
+            wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
+            grads = torch.autograd.grad(loss.sum() / len(parts), wanted, materialize_grads=True)
+            for summed, grad in zip(sums.values(), grads, strict=False):
+                summed += grad
+            if edges is not None:
+                edges[:, part.edges] += grads[-1]
+            total += loss.detach() / len(parts)
+        processes.add_up([*sums.values(), total, *([edges] if edges is not None else [])])
+        elements.update(sums, edges)
+        return total
+
+    def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
+        problem, soft = self.problem.part(part.nodes, part.edges), self.soft.at(part.nodes) if self.soft else None
+        place = _place(problem.graph, problem.features, self.backbone, self.alive[:, part.edges], None)
+        state = self.backbone.stem(weights, place.graph, edge_values, place.features)
+        return self._loss(problem, place, weights, edge_values, state, soft, key)
+
+    @torch.no_grad()
+    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
+        values = self.elements.edge_values
+        outputs = self.places.outputs(self.backbone, weights, self.view.spread(values) if self.view else values)
+        return self.problem.measure(outputs, "val")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a pass runs."""
+
+    graph: GraphBatch
+    features: Features
+    focus: Focus | None
+    """What is computed, if not everything."""
+    spread: Callable[[Tensor], Tensor] | None
+    """Makes values of the place's edges from those of the training edges, if they are others."""
+
+    def values(self, edge_values: Tensor) -> Tensor:
+        return edge_values if self.spread is None else self.spread(edge_values)
+
+    def outputs(self, outputs: Tensor) -> Tensor:
+        """[S, N, C] of all nodes; those that are not computed are 0."""
+        return outputs if self.focus is None else self.focus.spread(outputs)
+
+
+def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: bool) -> tuple[_Place, _Place]:
+    """Where training and validation run; the same place, to share the stem, where their own would not be cheaper."""
+    view, steps = problem.view("val"), backbone.reach
+    train = problem.focus("train", steps) if steps is not None and labels_alone else None
+    val = problem.focus("val", steps) if steps is not None else None
+    if view is None and not _smaller(train, val):
+        whole = _place(problem.graph, problem.features, backbone, alive, None)
+        return whole, whole
+    return (
+        _place(problem.graph, problem.features, backbone, alive, train),
+        _place(view.graph, view.features, backbone, view.spread(alive), val, view.spread)
+        if view is not None
+        else _place(problem.graph, problem.features, backbone, alive, val),
+    )
+
+
+def _smaller(train: Focus | None, val: Focus | None) -> bool:
+    """Whether two passes forward and one back over parts of the graph are less work than one each over the whole."""
+    if train is None or val is None:
+        return False
+    return 2 * len(train.field.nodes) + len(val.field.nodes) <= _WORTH * train.num_nodes
+
+
+def _place(
+    graph: Graph,
+    features: Features,
+    backbone: Backbone,
+    alive: Tensor,
+    focus: Focus | None,
+    spread: Callable[[Tensor], Tensor] | None = None,
+) -> _Place:
+    batch = graph.batch(alive, backbone.self_loops)
+    if focus is not None:
+        batch, features = batch.within(focus.field), focus.features
+    return _Place(batch, features, focus, spread)
 
 
 class _Best:
@@ -353,11 +332,6 @@ class _Best:
 
 def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.detach().requires_grad_() for name, part in parts.items()}
-
-
-def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
 
 
 def _check_finite(diverged: Tensor) -> None:

@@ -64,7 +64,7 @@ class NodeProblem(Problem):
     def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
         """The objective's on the training nodes, plus the teacher's signal on all nodes."""
         if len(self.train):
-            labelled = self.objective.loss(outputs[:, self.train], self.y[self.train])
+            labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
         else:  # a part of a graph may be without training nodes
             labelled = 0.0 * outputs.sum(dim=(1, 2))
         if soft is None:
@@ -82,6 +82,10 @@ class NodeProblem(Problem):
     def soften(self, outputs: Tensor) -> Tensor:
         return self.objective.soften(outputs)
 
+    def reads(self, split: Split) -> Tensor | None:
+        nodes: Tensor = getattr(self, split)
+        return nodes
+
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         nodes: Tensor = getattr(self, split)
-        return self.objective.measure(outputs[:, nodes], self.y[nodes])
+        return self.objective.measure(outputs.index_select(1, nodes), self.y[nodes])

@@ -41,6 +41,10 @@ def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
         def metric(self) -> str:
             return problem.metric if metric is None else name_of(metric).rpartition(":")[2]
 
+        def reads(self, split: Split) -> Tensor | None:
+            own = loss if split == "train" else metric
+            return problem.reads(split) if own is None else None
+
         def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
             if loss is None:
                 return problem.loss(outputs, soft, key)
