@@ -40,7 +40,7 @@ class Parts:
     """`random` nodes, or `clusters`: METIS clusters, several of them at random in each part."""
     _clusters: dict[int, tuple[Graph, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by graph
 
-    def steps(self, graph: Graph, epoch: int) -> list[list[Part]]:
+    def steps(self, graph: Graph, epoch: int | Tensor) -> list[list[Part]]:
         """The parts of each step of an epoch."""
         parts = self._cut(graph, rng.fold(self._key(graph), 1 + epoch))
         return [parts[first : first + self.per_step] for first in range(0, len(parts), self.per_step)]

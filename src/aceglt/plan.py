@@ -137,7 +137,9 @@ class Planner:
             + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
             + 2 * self.problem.out_features * graph.num_nodes
         )
-        data = sum(t.numel() * t.element_size() for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
+        data = sum(
+            t.numel() * t.element_size() for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None
+        )
         return int(size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge))
 
     def _thinning(self, partitions: int) -> int:

@@ -73,6 +73,7 @@ class Elements:
             decay = training.weight_decay if scoring.decay else 0.0
             groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
 
     @property
     def scored(self) -> bool:
@@ -111,25 +112,38 @@ class Elements:
             for score in (*self._scores.values(), self.edge_values):
                 score.clamp_(0.0, 1.0)
 
-    def kept(self) -> list[Tensor]:
-        """What of the best epoch is kept, in place: scores, or weights."""
+    def remember(self, better: Tensor) -> None:
+        """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
+        current = self._current()
+        if not self._best:
+            self._best = [part.clone() for part in current]
+        elif bool(better.any()):
+            for best, part in zip(self._best, current, strict=True):
+                torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
+
+    def finite(self) -> Tensor:
+        """[S] whether nothing has diverged."""
+        parts = [*self._all_weights(), *self._current()]
+        return torch.stack([part.view(self.runs, -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
+
+    def best_params(self) -> Params:
+        """The weights of each run's best epoch, without scoring."""
+        matrices, like = len(self._weights), self.edge_values
+        return Params(_flat(self._best[:matrices], like), _flat(self._best[matrices:], like))
+
+    def best_scores(self) -> Scores:
+        """The scores of each run's best epoch, with scoring."""
+        return Scores(_flat(self._best[:-1], self._best[-1]), self._best[-1])
+
+    def scores(self) -> Scores:
+        """The scores as they are now, with scoring."""
+        *matrices, edges = self._current()
+        return Scores(_flat(matrices, edges), edges)
+
+    def _current(self) -> list[Tensor]:
         if self.scoring is None:
             return self._all_weights()
         return [*(self._scores or self._weights).values(), self.edge_values]
-
-    def all(self) -> list[Tensor]:
-        """Everything that may have diverged."""
-        return [*self._all_weights(), *self.kept()]
-
-    def params(self, kept: Sequence[Tensor]) -> Params:
-        """The weights that `kept` listed without scoring."""
-        matrices = len(self._weights)
-        return Params(_flat(kept[:matrices], self.edge_values), _flat(kept[matrices:], self.edge_values))
-
-    def scores(self, kept: Sequence[Tensor] | None = None) -> Scores:
-        """The scores that `kept` listed with scoring, by default those of now."""
-        kept = kept or self.kept()
-        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
 
     def _all_weights(self) -> list[Tensor]:
         """The backbone's, in the order of the layouts; what an objective owns is not kept."""
