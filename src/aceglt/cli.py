@@ -160,7 +160,7 @@ def search(
         int | None, _option("Parts whose gradients make one step [default: 1].", panel=_TRAIN)
     ] = None,
     runs_at_once: Annotated[
-        int | None, _option("How many runs share the GPU [default: all]; fewer need less of its memory.", panel=_TRAIN)
+        int | None, _option("How many runs share the GPU [default: as many as fit].", panel=_TRAIN)
     ] = None,
     embedding: Annotated[
         int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
@@ -221,7 +221,7 @@ def search(
 
     Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
     """
-    from aceglt import runner
+    from aceglt import processes, runner
     from aceglt.config import resolve
     from aceglt.own import take
     from aceglt.progress import SearchProgress
@@ -279,6 +279,8 @@ def search(
             out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, runs_at_once=runs_at_once,
             observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
         )  # fmt: skip
+    if not processes.leads():
+        return
     from aceglt.show import print_run
 
     print_run(console, path, result.results)

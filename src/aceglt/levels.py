@@ -88,6 +88,15 @@ class State:
         """The last finished level."""
         return len(self.records)
 
+    def to(self, device: torch.device | str) -> State:
+        """The same state on a device."""
+        return replace(
+            self,
+            soft=None if self.soft is None else self.soft.to(device),
+            masks=None if self.masks is None else self.masks.to(device),
+            selected=self.selected and replace(self.selected, masks=self.selected.masks.to(device)),
+        )
+
 
 @dataclass
 class Search:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -48,17 +47,9 @@ class Plan:
     def fits(self) -> bool:
         return self.needed <= BUDGET * self.free
 
-    def applied(self, config: Config) -> Config:
-        """The configuration of a search that goes by this plan."""
-        return replace(config, checkpoint_blocks=self.checkpoint_blocks, partitions=self.partitions)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
     def __str__(self) -> str:
         means = [
-            "all runs at once" if self.runs_at_once is None else f"{self.runs_at_once} run(s) at once",
+            f"{self.runs_at_once} run(s) at once" if self.runs_at_once is not None else "",
             "activations computed again in the gradient" if self.checkpoint_blocks else "",
             f"{self.partitions} partitions" if self.partitions > 1 else "full batch",
         ]
@@ -86,6 +77,15 @@ class Planner:
                 return plan
         assert smallest is not None
         return smallest
+
+    def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
+        """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
+        again, partitions = (
+            getattr(self.config if name in self.chosen else config, name)
+            for name in ("checkpoint_blocks", "partitions")
+        )
+        needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
+        return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
 
     def smaller(self, plan: Plan) -> Plan | None:
         """The first candidate that needs at most half as much, for when a plan turns out too large."""

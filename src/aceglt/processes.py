@@ -30,13 +30,23 @@ def joined() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def leads() -> bool:
+    """Whether this process is the only one or the first, the one that writes and shows; known before they meet."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def device_number() -> int | None:
+    """Which GPU of its machine this process takes; None if it is alone and may take any."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if count() > 1 else None
+
+
 def count() -> int:
     """How many processes there are."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """The number of this one; 0 is the one that writes."""
+    """The number of this one."""
     return dist.get_rank() if count() > 1 else 0
 
 

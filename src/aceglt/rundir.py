@@ -73,6 +73,10 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
+        self.change(config, data)
+
+    def change(self, config: Config, data: str) -> None:
+        """Go on with a configuration that differs in how memory is used."""
         write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
