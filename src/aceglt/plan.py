@@ -78,6 +78,11 @@ class Planner:
         assert smallest is not None
         return smallest
 
+    def asked_for(self, plan: Plan) -> bool:
+        """Whether a plan is what the settings say, chosen or not."""
+        asked = self.runs_at_once, self.config.checkpoint_blocks, self.config.partitions
+        return (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == asked
+
     def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
         """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
         again, partitions = (

@@ -308,10 +308,7 @@ class _Runner:
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
             write_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
             self._log("plan", text=f"{said} {plan}", **facts)
-        asked = self.planner.config
-        if self.fell_back or not plan.fits or (plan.checkpoint_blocks, plan.partitions, plan.runs_at_once) != (
-            asked.checkpoint_blocks, asked.partitions, self.planner.runs_at_once,
-        ):  # fmt: skip
+        if processes.leads() and not (plan.fits and self.planner.asked_for(plan)):
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
 
     def _load(self) -> State:
