@@ -52,7 +52,7 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Median time of an epoch, validation included, without the first, which has none."""
-        return statistics.median(np.diff(self.ends)[1:])
+        return float(statistics.median(np.diff(self.ends)[1:]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -106,6 +106,12 @@ def test_what_a_name_may_not_say(name: str, message: str) -> None:
         load(name)
 
 
+def test_features_are_finite_where_a_draw_rounds_to_one() -> None:
+    data = load("synthetic-arxiv:0.125")  # it has such a draw
+    assert bool(data.x.isfinite().all())
+    assert float(data.x.abs().max()) < 8
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_smallest_scale_makes_a_problem(kind: str) -> None:
     data = load(f"{kind}:{300 / SHAPES[kind].nodes:.6f}")

@@ -140,6 +140,7 @@ class _Draw:
     def normal(self, purpose: str, rows: int, columns: int) -> Tensor:
         """[rows, columns] float32, standard normal."""
         centred = self.uniform(purpose, rows * columns).mul_(2.0).sub_(1.0).float()
+        centred.clamp_(2.0**-24 - 1.0, 1.0 - 2.0**-24)  # in float32, draws next to 1 are 1
         return centred.erfinv_().mul_(2.0**0.5).view(rows, columns)
 
     def pairs(self, purpose: str, n: int, nodes: int) -> tuple[Tensor, Tensor]:
