@@ -86,7 +86,7 @@ _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
 def search(
     dataset: Annotated[
         str,
-        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, or the path of a .npz file."),
+        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, synthetic-arxiv:0.01 …, or a .npz file."),
     ] = "citeseer",
     backbone: Annotated[
         str, typer.Option(help="The graph neural network: gcn, gin, gat, resgcn, or your own as module:Class.")

@@ -153,6 +153,6 @@ def results_of(path: Path) -> Mapping[str, Any]:
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
-    stem = Path(config.dataset).stem
+    stem = Path(config.dataset).stem.replace(":", "-")
     parts = f"{config.backbone}-{config.method}".replace(":", ".")
     return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")
