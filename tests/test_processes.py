@@ -88,8 +88,10 @@ def test_torchrun_starts_the_command_line_and_one_process_writes_and_continues(t
 
 def test_more_processes_than_parts_of_a_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "count", lambda: 3)
-    with pytest.raises(ConfigError, match="3 processes share the parts of a step, so parts_per_step must be 3 or more"):
+    with pytest.raises(ConfigError, match=r"3 processes share .* must be 3 or more, found parts_per_step 2"):
         search(partitions=4, parts_per_step=2)
+    with pytest.raises(ConfigError, match="found partitions 1"):
+        search(parts_per_step=3)
 
 
 def test_running_statistics_are_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 @contextmanager
 def joined() -> Iterator[None]:
     """Inside, the processes that torchrun started know each other; nothing happens in a process of its own."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+    if _started() == 1 or dist.is_initialized():
         yield
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
@@ -32,7 +32,12 @@ def joined() -> Iterator[None]:
 
 def leads() -> bool:
     """Whether this process is the only one or the first, the one that writes and shows; known before they meet."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return _started() == 1 or int(os.environ.get("RANK", "0")) == 0
+
+
+def _started() -> int:
+    """How many processes torchrun says that it started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def device_number() -> int | None:

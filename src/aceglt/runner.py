@@ -147,11 +147,12 @@ def _plan(planner: Planner, run: RunDir | None) -> Plan:
 
 def _check_processes(config: Config, backbone: Backbone) -> None:
     count = processes.count()
-    if config.parts_per_step < count:
-        raise ConfigError(
-            f"{count} processes share the parts of a step, so parts_per_step must be {count} or more, found "
-            f"{config.parts_per_step}; set --partitions and --parts-per-step"
-        )
+    for name in ("partitions", "parts_per_step"):
+        if getattr(config, name) < count:
+            raise ConfigError(
+                f"{count} processes share the parts of a step, so partitions and parts_per_step must be {count} or "
+                f"more, found {name} {getattr(config, name)}"
+            )
     if count > 1 and backbone.buffers:
         raise ConfigError(
             f"{backbone.name} keeps running statistics ({', '.join(sorted(backbone.buffers))}), which several "
