@@ -25,12 +25,13 @@ from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.parts import Parts
 from aceglt.plan import Plan, Planner, free_memory
 from aceglt.problem import Problem
-from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
+from aceglt.tensorboard import Scalars, check_tensorboard
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
@@ -71,6 +72,7 @@ def search(
     tickets: str = "best",
     preset: str = "default",
     runs_at_once: int | None = None,
+    tensorboard: bool = False,
     observer: SearchObserver | None = None,
     command: str | None = None,
     **settings: Any,
@@ -89,6 +91,7 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
             a search continues. On a CPU runs are always trained one by one.
+        tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
@@ -110,6 +113,8 @@ def search(
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
     if runs_at_once is not None and runs_at_once < 1:
         raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
+    if tensorboard:
+        check_tensorboard(out)
     if data is not None:
         settings["dataset"] = settings.get("dataset") or "data"
     names, own = take(settings)
@@ -133,6 +138,8 @@ def search(
         runner = _Runner(planner, plan, method, own, run, tickets, observer, command)
         if run is not None:
             run.claim(runner.config, problem.fingerprint)
+        if tensorboard and run is not None:
+            runner.scalars = stack.enter_context(Scalars(run.tensorboard))
         return runner.go()
 
 
@@ -247,6 +254,7 @@ class _Runner:
         self.run, self.policy = run, policy if processes.leads() else "none"
         self.observer = _Logged(run, observer if processes.leads() else None)
         self.command = command or "aceglt.search(…)"
+        self.scalars: Scalars | None = None
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
         self._follow(plan)
 
@@ -369,6 +377,8 @@ class _Runner:
         results = summarise(self.search, state, finished)
         if self.run is not None:
             write_json(self.run.results, results)
+        if self.scalars is not None:
+            self.scalars.update(results)
         self._drop_tickets(results)
         return results
 
@@ -433,7 +443,7 @@ class _Runner:
         if self.run is None:
             return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
         tickets = sorted(self.run.tickets.glob("level_*.safetensors"))
-        notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
+        notes = self._report()
         if self.run.checkpoint.exists():
             self.run.checkpoint.replace(self.run.final)
         self._record_memory()
@@ -446,11 +456,10 @@ class _Runner:
         peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
         write_json(self.run.environment, {**recorded, "peak_memory": peak})
 
-    def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
+    def _report(self) -> list[str]:
         assert self.run is not None
-        name = f"{self.config.method} ({self.config.signal})"
         try:
-            write_report([RunView(name, results, self.config.to_dict(), self.command, tickets)], self.run.report)
+            write_report(load_runs([self.run.path], self.run.path), self.run.report)
         except ReportUnavailable as problem:
             return [str(problem)]
         return []
