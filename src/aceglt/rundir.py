@@ -67,6 +67,10 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
+        self.change(config, data)
+
+    def change(self, config: Config, data: str) -> None:
+        """Go on with a configuration that differs in how memory is used."""
         write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
@@ -156,6 +160,6 @@ def results_of(path: Path) -> Mapping[str, Any]:
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
-    stem = Path(config.dataset).stem
+    stem = Path(config.dataset).stem.replace(":", "-")
     parts = f"{config.backbone}-{config.method}".replace(":", ".")
     return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")
