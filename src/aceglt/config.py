@@ -22,6 +22,7 @@ OBJECTIVES = ("bce", "infoclust")
 EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
+PARTITIONS_BY = ("random", "clusters")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
@@ -29,7 +30,8 @@ MAX_WIDTH = 1 << 20
 """Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
 MAX_LAYERS = 1000
 
-_TUPLES = ("seeds", "prunable")
+TUPLES = ("seeds", "prunable")
+"""Fields whose value is itself a list."""
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -70,7 +72,11 @@ class Config:
     checkpoint_blocks: bool = False
     """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
     partitions: int = 1
-    """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
+    """Into how many parts the nodes are cut, for training and evaluation, where a graph is too large for one."""
+    partition_by: str = "random"
+    """How: `random` nodes anew at every epoch, or `clusters` (METIS)."""
+    parts_per_step: int = 1
+    """Over how many parts the gradient of one step is averaged; several processes share them."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4
@@ -115,6 +121,7 @@ class Config:
         _one_of_or_own("backbone", self.backbone, BACKBONES)
         _one_of_or_own("method", self.method, METHODS)
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("partition_by", self.partition_by, PARTITIONS_BY)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -127,6 +134,7 @@ class Config:
         layers = self.layers if self.layers is not None else 1
         _check("layers", self.layers, 1 <= layers <= MAX_LAYERS, f"from 1 to {MAX_LAYERS}")
         _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
+        _check("parts_per_step", self.parts_per_step, self.parts_per_step >= 1, "1 or more")
         for name in ("layers", "checkpoint_blocks"):
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
@@ -188,7 +196,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        lists = {name: list(value) for name in _TUPLES if (value := getattr(self, name)) is not None}
+        lists = {name: list(value) for name in TUPLES if (value := getattr(self, name)) is not None}
         return {**asdict(self), **lists, "method_options": dict(self.method_options)}
 
     @classmethod
@@ -231,8 +239,12 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+<<<<<<< HEAD
     given = {name: values.get(name) for name in _TUPLES}
     return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
+=======
+    return {name: tuple(values[name]) for name in TUPLES if values.get(name) is not None}
+>>>>>>> main
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -257,6 +269,9 @@ _PAPER = {
     ("link", "cora"): (3e-4, 0.0, 1e-4, 1e-4),
     ("link", "citeseer"): (3e-4, 0.0, 2e-3, 2e-3),
     ("link", "pubmed"): (3e-4, 0.0, 1e-5, 1e-3),
+    ("node", "ogbn-arxiv"): (1e-2, 0.0, 1e-6, 2e-5),
+    ("node", "ogbn-proteins"): (1e-2, 0.0, 1e-1, 1e-2),
+    ("link", "ogbl-collab"): (1e-2, 0.0, 1e-6, 1e-5),
 }
 
 # The settings that the UGS authors published: learning rate and decay per dataset, λ1 and λ2 per backbone too.
@@ -274,7 +289,8 @@ _UGS_LAMBDAS = {
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
-# Link prediction as the UGS authors have it, whom the paper follows.
+# Link prediction as the UGS authors have it, whom the paper follows. ogbl-collab comes with its held-out edges and is
+# trained with cross-entropy.
 _UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
 _GAT_RATE = 0.005  # 0.01 costs a GAT two points of validation accuracy on CiteSeer
@@ -295,10 +311,10 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     if preset == "paper":
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
         training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
-        link = _UGS_LINK if task == "link" else {}
+        link = _UGS_LINK if task == "link" and dataset != "ogbl-collab" else {}
         return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
     if preset == "ugs" and task == "link":
-        return {"signal": "labels", "levels": 20, **_UGS_LINK}
+        return {"signal": "labels", "levels": 20, **({} if dataset == "ogbl-collab" else _UGS_LINK)}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
@@ -319,10 +335,11 @@ def _known(values: Mapping[str, Any]) -> None:
     names = [f.name for f in fields(Config)]
     for name in values:
         if name not in names:
-            raise ConfigError(f"unknown setting '{name}'{_suggest(name, names)}")
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, names)}")
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
 
