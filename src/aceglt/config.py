@@ -239,12 +239,8 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-<<<<<<< HEAD
-    given = {name: values.get(name) for name in _TUPLES}
+    given = {name: values.get(name) for name in TUPLES}
     return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
-=======
-    return {name: tuple(values[name]) for name in TUPLES if values.get(name) is not None}
->>>>>>> main
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -395,12 +391,14 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         return
     if float in kinds:
         kinds.add(int)
+    if tuple in kinds:
+        kinds.add(list)
     if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         raise ConfigError(
             f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}"
         )
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         for part in value:
             check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))
     if isinstance(value, float) and not math.isfinite(value):

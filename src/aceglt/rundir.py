@@ -13,15 +13,12 @@ from types import TracebackType
 from typing import IO, Any
 
 from aceglt.config import Config, difference
-<<<<<<< HEAD
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import parse_json, short_digest, write_json
 from aceglt.results import check_results
-from aceglt.schema import shortened
-=======
-from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.files import short_digest, write_json
->>>>>>> main
+from aceglt.schema import WHOLE, check, shortened
+
+_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
 
 
 class RunDir:
@@ -83,6 +80,19 @@ class RunDir:
     def read_config(self) -> Config:
         """The configuration; RunError where it is damaged or of another version."""
         return self._read_config()[0]
+
+    def read_environment(self) -> dict[str, Any]:
+        """The environment that the search was begun in, as far as it is known."""
+        if not self.environment.exists():
+            return {}
+        recorded = read_json(self.environment)
+        try:
+            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
+        except ValueError as problem:
+            raise RunError(
+                f"{self.environment}: damaged ({problem}); without this file the same command writes it anew"
+            ) from None
+        return recorded
 
     def _identity(self) -> dict[str, Any]:
         config, data = self._read_config()

@@ -17,11 +17,7 @@ import torch
 from aceglt import __version__, checkpoint, datasets, processes
 from aceglt.backbones import Backbone, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
-<<<<<<< HEAD
-from aceglt.errors import ConfigError, RunError
-=======
 from aceglt.errors import ConfigError, TrainingError
->>>>>>> main
 from aceglt.files import write_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
@@ -31,8 +27,7 @@ from aceglt.plan import Plan, Planner, free_memory
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
-from aceglt.rundir import RunDir, read_json
-from aceglt.schema import WHOLE, check
+from aceglt.rundir import RunDir
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
@@ -40,11 +35,7 @@ from aceglt.tensorboard import Scalars, check_tensorboard
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
-<<<<<<< HEAD
-_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
-=======
 T = TypeVar("T")
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -157,8 +148,7 @@ def _plan(planner: Planner, run: RunDir | None) -> Plan:
     free = free_memory(planner.problem.device)
     if run is None or not run.config.exists():
         return planner.plan(free)
-    environment = read_json(run.environment) if run.environment.exists() else {}
-    return planner.kept(run.read_config(), environment.get("runs_at_once"), free)
+    return planner.kept(run.read_config(), run.read_environment().get("runs_at_once"), free)
 
 
 def _check_processes(config: Config, backbone: Backbone) -> None:
@@ -322,7 +312,7 @@ class _Runner:
         """Say how memory is used, unless nothing is out of the ordinary, and write it down."""
         plan = self.plan
         if self.run is not None:
-            recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
+            recorded = self.run.read_environment()
             kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
             facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
@@ -332,34 +322,16 @@ class _Runner:
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
 
     def _load(self) -> State:
-<<<<<<< HEAD
-        if self.run is None:
-            return State()
-        for path in (self.run.checkpoint, self.run.final):
-            if path.exists():
-                return checkpoint.load(path, self.search.total, len(self.config.seeds), self.problem.device)
-        return State()
-=======
         state = State()
         if self.run is not None:
             saved = next((path for path in (self.run.checkpoint, self.run.final) if path.exists()), None)
-            state = checkpoint.load(saved, self.search.total) if saved else state
+            state = checkpoint.load(saved, self.search.total, len(self.config.seeds)) if saved else state
         return processes.agreed(state).to(self.problem.device)
->>>>>>> main
 
     def _begin(self, state: State) -> None:
         self._record_plan("training with")
         if self.run is None:
             return
-<<<<<<< HEAD
-        recorded = self._recorded()
-        if self.problem.device.type == "cuda":
-            self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
-        kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
-        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
-        write_json(self.run.environment, environment)
-=======
->>>>>>> main
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if state.dense is not None:
             self._publish(state, finished=False)
@@ -479,23 +451,9 @@ class _Runner:
         self._log("finish", level=state.level)
         return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
 
-    def _recorded(self) -> dict[str, Any]:
-        """The environment that the search was begun in, as far as it is known."""
-        assert self.run is not None
-        if not self.run.environment.exists():
-            return {}
-        recorded = read_json(self.run.environment)
-        try:
-            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
-        except ValueError as problem:
-            raise RunError(
-                f"{self.run.environment}: damaged ({problem}); without this file the same command writes it anew"
-            ) from None
-        return recorded
-
     def _record_memory(self) -> None:
         assert self.run is not None
-        recorded = self._recorded()
+        recorded = self.run.read_environment()
         peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
         write_json(self.run.environment, {**recorded, "peak_memory": peak})
 

@@ -42,6 +42,7 @@ from aceglt.report.page import render
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, results_of
 from aceglt.runner import build_method
+from aceglt.sweeps.grid import plan, read_grid
 from aceglt.ticket import Ticket
 
 Inputs = st.SearchStrategy[Any]
@@ -385,6 +386,28 @@ def _put(path: Path, content: Any) -> None:
         path.write_bytes(content)
 
 
+# Grids of sweeps.
+
+GRID = b"""dataset = "tiny.npz"
+backbones = ["gcn", "gin"]
+methods = ["ugs", "ace"]
+seeds = [0, 1]
+epochs = [1, 2]
+lr = 0.01
+
+[method_options.ace]
+rounds = [1, 2]
+"""
+
+
+HUGE = "".join(f"{name} = {list(range(1, 60))}\n" for name in ("epochs", "hidden", "levels", "patience", "lr")).encode()
+
+
+def read_sweep(content: bytes) -> None:
+    for cell in plan(read_grid(written(content, "grid.toml"))):
+        assert "/" not in cell.name
+
+
 # The command line.
 
 GOOD: dict[str, Sequence[str]] = {
@@ -480,5 +503,8 @@ READERS = (
     Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 9_000),
     Reader("run for a report", run_inputs, read_for_report, 1_500),
     Reader("run directory", run_inputs, read_run, 1_500),
+    Reader(
+        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 5_000
+    ),
     Reader("command line", command_inputs, read_command, 2_000),
 )
