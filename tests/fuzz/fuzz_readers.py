@@ -496,7 +496,7 @@ READERS = (
     Reader("ticket", ticket_inputs, read_ticket, 25_000),
     Reader("checkpoint", checkpoint_inputs, read_checkpoint, 20_000),
     Reader("npz graph", npz_inputs, read_npz, 20_000),
-    Reader("OGB files", ogb_inputs, read_ogb, 1_500),
+    Reader("OGB files", ogb_inputs, read_ogb, 4_000),
     Reader("Planetoid files", planetoid_inputs, read_planetoid, 4_000),
     Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 10_000),
     Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 12_000),
