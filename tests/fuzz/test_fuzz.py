@@ -11,7 +11,11 @@ from fuzz_guard import outcome
 from fuzz_readers import READERS, Reader
 from hypothesis import HealthCheck, Phase, given, settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+    # numpy complains of arrays that only a pickle behind the checksum can make
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 EACH = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 

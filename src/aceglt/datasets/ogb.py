@@ -131,7 +131,7 @@ class _Reader:
         file = f"split/{self.release.split}/{part}.pt"
         content = _load_arrays(self.folder / file)
         found = content.get(key) if isinstance(content, dict) else None
-        pairs = found if isinstance(found, np.ndarray) else np.zeros(0)
+        pairs: Array = found if isinstance(found, np.ndarray) else np.zeros(0)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
             raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
         return self.nodes_in(pairs.T, file)
