@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Generating overly large repr"),
-    # numpy complains of arrays that only a pickle behind the checksum can make
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 EACH = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from aceglt.datasets._roots import cache_root, roots
+from aceglt.datasets._unpickle import PickledArray, PickledDtype
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.errors import DataError
 
@@ -131,7 +132,7 @@ class _Reader:
         file = f"split/{self.release.split}/{part}.pt"
         content = _load_arrays(self.folder / file)
         found = content.get(key) if isinstance(content, dict) else None
-        pairs: Array = found if isinstance(found, np.ndarray) else np.zeros(0)
+        pairs: Array = found.values if isinstance(found, PickledArray) else np.zeros(0)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
             raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
         return self.nodes_in(pairs.T, file)
@@ -199,9 +200,9 @@ def _read_csv(path: Path, kind: type) -> Array:
 
 def _load_arrays(path: Path) -> Any:
     """What torch wrote, if it is made of arrays, tensors and containers alone; nothing else is executed."""
-    rebuild: Any = np.zeros(0).__reduce__()[0]  # its module has been renamed: files have either name
-    allowed: list[Any] = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    allowed += [np.ndarray, np.dtype, *(type(np.dtype(kind)) for kind in (np.int64, np.int32, np.float64, np.float32))]
+    # numpy has renamed the module of the function that makes arrays: files have either name
+    makers = ["numpy.ndarray", *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core"))]
+    allowed: list[Any] = [(PickledDtype, "numpy.dtype"), *((PickledArray, name) for name in makers)]
     try:
         with torch.serialization.safe_globals(allowed):
             return torch.load(path, weights_only=True)
