@@ -12,6 +12,8 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Params
 from aceglt.masks import Masks, Scores
 
+_COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
+
 
 @dataclass(frozen=True)
 class Training:
@@ -37,11 +39,63 @@ class Scoring:
     """Whether weights have scores; without, a weight's score is the weight itself."""
 
 
-class Elements:
-    """Weights and scores of a group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
+class _Whole:
+    """Stores all elements of a matrix [S, *shape]; dead ones are 0 and have no gradient, so they stay 0."""
 
-    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
+    def __init__(self, alive: Tensor, scored: bool) -> None:
+        # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
+        self._alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
+
+    def store(self, matrix: Tensor) -> Tensor:
+        return matrix.clone()
+
+    def matrix(self, stored: Tensor) -> Tensor:
+        return stored
+
+    def grad(self, matrix: Tensor) -> Tensor:
+        """What is stored of the matrix's gradient, which may be changed."""
+        grad = matrix.contiguous()  # the fused update reads memory in order
+        return grad if self._alive is None else grad.mul_(self._alive)
+
+    def flat(self, stored: Tensor) -> Tensor:
+        return stored.view(len(stored), -1)
+
+
+class _Alive:
+    """Stores the alive elements of one run's matrix alone, [1, n]: what they cost falls with their number."""
+
+    def __init__(self, alive: Tensor) -> None:
+        self._shape = alive.shape
+        self._index = alive.flatten().nonzero().squeeze(1)
+        self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
+
+    def store(self, matrix: Tensor) -> Tensor:
+        return matrix.reshape(-1).index_select(0, self._index).unsqueeze(0)
+
+    def matrix(self, stored: Tensor) -> Tensor:
+        """In a buffer that the next call overwrites."""
+        if self._matrix is None:
+            self._matrix = stored.new_zeros(self._shape)
+        self._matrix.view(-1).scatter_(0, self._index, stored[0])
+        return self._matrix
+
+    grad = store
+
+    def flat(self, stored: Tensor) -> Tensor:
+        return stored.new_zeros(1, self._shape.numel()).scatter_(1, self._index.unsqueeze(0), stored)
+
+
+def _storage(alive: Tensor, scored: bool) -> _Whole | _Alive:
+    """How the elements of a matrix, alive [S, *shape] bool, are stored; either way gives the same numbers, bit by bit.
+
+    On a GPU runs share the kernels, and their alive elements are at other places.
     """
+    single = len(alive) == 1 and alive.device.type == "cpu"
+    return _Alive(alive) if single and int(alive.sum()) <= _COMPACT * alive.numel() else _Whole(alive, scored)
+
+
+class Elements:
+    """Weights and scores of a group of runs in training, matrix by matrix, so that gradients are used as they come."""
 
     def __init__(
         self,
@@ -55,8 +109,9 @@ class Elements:
     ) -> None:
         """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept."""
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
-        self._alive = self._matrices(masks.weights.to(start.prunable.dtype))
-        self._weights = self._matrices(start.prunable * masks.weights)
+        alive = backbone.prunable.split(masks.weights)
+        self._storage = {name: _storage(part, bool(scoring and scoring.weights)) for name, part in alive.items()}
+        self._weights = self._stored(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
@@ -68,8 +123,8 @@ class Elements:
             assert scores is not None
             self.edge_values = scores.edges
             if scoring.weights:
-                self._scores = self._matrices(scores.weights)
-                self._effective = {name: torch.empty_like(part) for name, part in self._weights.items()}
+                self._scores = self._stored(scores.weights)
+                self._products = {name: torch.empty_like(part) for name, part in self._weights.items()}
             decay = training.weight_decay if scoring.decay else 0.0
             groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
@@ -78,28 +133,27 @@ class Elements:
     def scored(self) -> bool:
         return self.scoring is not None
 
-    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
-        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
-        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+    def _stored(self, flat: Tensor) -> dict[str, Tensor]:
+        """What is stored of the prunable weights' parts of a flat tensor, as copies."""
+        return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
 
     def effective(self) -> dict[str, Tensor]:
-        """The prunable weights that act, [S, *shape] by name: with scores, their product."""
-        if not self._scores:
-            return self._weights
-        for name, part in self._weights.items():
-            torch.mul(part, self._scores[name], out=self._effective[name])
-        return self._effective
+        """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
+        stored = self._weights
+        if self._scores:
+            stored = {name: torch.mul(w, self._scores[name], out=self._products[name]) for name, w in stored.items()}
+        return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
         for name, part in self.others.items():
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
         for name, weight in self._weights.items():
-            grad = grads[name].contiguous()
+            grad = self._storage[name].grad(grads[name])
             if self.scoring is None or not self._scores:
-                weight.grad = grad.mul_(self._alive[name])
+                weight.grad = grad
             else:
-                score, l1 = self._scores[name], self._effective[name]  # the buffer is free until the next forward
+                score, l1 = self._scores[name], self._products[name]  # the buffer is free until the next forward
                 torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
                 score.grad = l1.addcmul_(grad, weight)
                 weight.grad = grad.mul_(score)
@@ -123,13 +177,18 @@ class Elements:
 
     def params(self, kept: Sequence[Tensor]) -> Params:
         """The weights that `kept` listed without scoring."""
-        matrices = len(self._weights)
-        return Params(_flat(kept[:matrices], self.edge_values), _flat(kept[matrices:], self.edge_values))
+        matrices, rest = kept[: len(self._weights)], kept[len(self._weights) :]
+        return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in rest], self.edge_values))
 
     def scores(self, kept: Sequence[Tensor] | None = None) -> Scores:
         """The scores that `kept` listed with scoring, by default those of now."""
         kept = kept or self.kept()
-        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
+        return Scores(self._flat(kept[:-1]), kept[-1])
+
+    def _flat(self, stored: Sequence[Tensor]) -> Tensor:
+        """[S, P] of all matrices, from what is stored of each."""
+        pairs = zip(self._storage.values(), stored, strict=True)
+        return _cat([storage.flat(part) for storage, part in pairs], self.edge_values)
 
     def _all_weights(self) -> list[Tensor]:
         """The backbone's, in the order of the layouts; what an objective owns is not kept."""
@@ -137,6 +196,6 @@ class Elements:
         return [*self._weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
 
 
-def _flat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
+def _cat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat(list(parts), dim=1) if parts else like.new_zeros(len(like), 0)
