@@ -109,45 +109,36 @@ class _Trainer:
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         self.elements = Elements(backbone, start, masks, training, scoring, scores, extra)
+        self.progress = _Progress(masks.runs, problem.device)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
-        runs, device = self.elements.runs, self.problem.device
-        best = _Best(runs, device)
-        diverged = torch.zeros(runs, dtype=torch.int64, device=device)
+        elements, progress = self.elements, self.progress
         for epoch in range(1, epochs + 1):
-            loss = self._step(epoch - 1, best)
-            diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch, diverged)
+            self._step(first=epoch == 1)
             if observer is not None:
-                observer.on_epoch(epoch, epochs, runs, best.mean)
+                observer.on_epoch(epoch, epochs, elements.runs, progress.mean)
             if watch is not None:
-                self._check_finite(diverged, epoch)
-                if watch(epoch, self.elements.scores()):
+                progress.check(elements.finite())
+                if watch(epoch, elements.scores()):
                     break
-        best.update(epoch, self._validate(self._weights()), self.elements.kept())
-        self._check_finite(diverged, epoch)
-        return self._result(best)
-
-    def _check_finite(self, diverged: Tensor, epoch: int) -> None:
-        """`diverged` [S] says at which epoch the loss did; the last update has no loss after it."""
-        for part in self.elements.all():
-            finite = part.view(len(diverged), -1).isfinite().all(dim=1)
-            diverged = torch.where((diverged == 0) & ~finite, epoch, diverged)
-        _check_finite(diverged)
+        elements.remember(progress.validated(self._validate(self._weights())))
+        progress.check(elements.finite())
+        return self._result()
 
     def _weights(self) -> Weights:
         elements = self.elements
         return {**elements.effective(), **elements.others, **elements.buffers}
 
-    def _step(self, epoch: int, best: _Best) -> Tensor:
+    def _step(self, first: bool) -> None:
         """Validate the weights that the last epoch left, then train them for one more."""
         elements, train = self.elements, self.train
         trained = _leaves({**elements.effective(), **elements.others})
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
         state = self.backbone.stem(weights, train.graph, edge_values, train.features)
-        if epoch > 0:
-            best.update(epoch, self._validate(weights, state), elements.kept())
-        key = rng.fold(self.key, 2 + epoch)
+        if not first:
+            elements.remember(self.progress.validated(self._validate(weights, state)))
+        key = rng.fold(self.key, 2 + self.progress.epoch)
         if self.contrast is None:
             outputs = train.outputs(self.backbone.head(weights, train.graph, state, Dropout(key)))
             loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
@@ -156,7 +147,7 @@ class _Trainer:
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
-        return loss.detach()
+        self.progress.trained(loss.detach())
 
     def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
         """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
@@ -175,12 +166,12 @@ class _Trainer:
             outputs = self.backbone.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
         return self.problem.measure(val.outputs(outputs), "val")
 
-    def _result(self, best: _Best) -> Fit:
-        elements = self.elements
+    def _result(self) -> Fit:
+        elements, val, epoch = self.elements, self.progress.val, self.progress.best
         if elements.scoring is None:
-            return Fit(best.val, best.epoch, elements.params(best.kept), None)
-        kept = best.kept if elements.scoring.epoch == "best" else None
-        return Fit(best.val, best.epoch, None, elements.scores(kept))
+            return Fit(val, epoch, elements.best_params(), None)
+        scores = elements.best_scores() if elements.scoring.epoch == "best" else elements.scores()
+        return Fit(val, epoch, None, scores)
 
 
 @dataclass(frozen=True)
@@ -239,39 +230,50 @@ def _place(
     return _Place(batch, features, focus, spread)
 
 
-class _Best:
-    """The first epoch with the highest validation metric, for each run; on the device, without synchronisation."""
+class _Progress:
+    """How far each run is and how it fares; on the device, in place and without synchronisation."""
 
     def __init__(self, runs: int, device: torch.device) -> None:
+        self.epoch = torch.zeros((), dtype=torch.int64, device=device)
+        """Finished epochs."""
         self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)
-        self.epoch = torch.zeros(runs, dtype=torch.int64, device=device)
-        self.kept: list[Tensor] = []
+        """Best validation metric."""
+        self.best = torch.zeros(runs, dtype=torch.int64, device=device)
+        """The first epoch that had it."""
+        self._diverged = torch.zeros(runs, dtype=torch.int64, device=device)
 
-    def update(self, epoch: int, val: Tensor, tensors: list[Tensor]) -> None:
+    def validated(self, val: Tensor) -> Tensor:
+        """[S] for which runs the last epoch was better than all before."""
         better = val > self.val
-        if not self.kept:
-            self.kept = [t.clone() for t in tensors]
-        elif val.device.type != "cpu" or bool(better.any()):
-            for kept, new in zip(self.kept, tensors, strict=True):
-                torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, kept, out=kept)
-        self.val = torch.where(better, val, self.val)
-        self.epoch = torch.where(better, epoch, self.epoch)
+        self.val.copy_(torch.where(better, val, self.val))
+        self.best.copy_(torch.where(better, self.epoch, self.best))
+        return better
+
+    def trained(self, loss: Tensor) -> None:
+        """One more epoch is finished, with this loss [S]."""
+        self.epoch.add_(1)
+        self._note(torch.isfinite(loss))
+
+    def check(self, finite: Tensor) -> None:
+        """Raises TrainingError if a loss, or now the last update, which no loss has seen, was not finite."""
+        self._note(finite)
+        epochs = self._diverged[self._diverged > 0].tolist()
+        if epochs:
+            raise TrainingError(
+                f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
+                "try a lower learning rate (--lr) or check the features"
+            )
+
+    def _note(self, finite: Tensor) -> None:
+        self._diverged.copy_(torch.where((self._diverged == 0) & ~finite, self.epoch, self._diverged))
 
     def mean(self) -> float:
+        """Of the runs' best validation metrics."""
         return float(self.val.mean())
 
 
 def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.detach().requires_grad_() for name, part in parts.items()}
-
-
-def _check_finite(diverged: Tensor) -> None:
-    epochs = diverged[diverged > 0].tolist()
-    if epochs:
-        raise TrainingError(
-            f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
-            "try a lower learning rate (--lr) or check the features"
-        )
 
 
 def _cat(fits: list[Fit]) -> Fit:

@@ -13,6 +13,7 @@ from aceglt.backbones.base import Backbone, Params
 from aceglt.masks import Masks, Scores
 
 _COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
+_LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Whole:
 
 
 class _Alive:
-    """Stores the alive elements of one run's matrix alone, [1, n]: what they cost falls with their number."""
+    """Stores the alive elements of one run's matrix alone, [1, n] and a few zeros; the fewer, the cheaper."""
 
     def __init__(self, alive: Tensor) -> None:
         self._shape = alive.shape
@@ -70,19 +71,25 @@ class _Alive:
         self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
     def store(self, matrix: Tensor) -> Tensor:
-        return matrix.reshape(-1).index_select(0, self._index).unsqueeze(0)
+        count = len(self._index)
+        stored = matrix.new_zeros(1, count + -count % _LANES)
+        torch.index_select(matrix.reshape(-1), 0, self._index, out=stored[0, :count])
+        return stored
 
     def matrix(self, stored: Tensor) -> Tensor:
         """In a buffer that the next call overwrites."""
         if self._matrix is None:
             self._matrix = stored.new_zeros(self._shape)
-        self._matrix.view(-1).scatter_(0, self._index, stored[0])
+        self._spread(stored, self._matrix.view(-1))
         return self._matrix
 
     grad = store
 
     def flat(self, stored: Tensor) -> Tensor:
-        return stored.new_zeros(1, self._shape.numel()).scatter_(1, self._index.unsqueeze(0), stored)
+        return self._spread(stored, stored.new_zeros(self._shape.numel())).unsqueeze(0)
+
+    def _spread(self, stored: Tensor, into: Tensor) -> Tensor:
+        return into.scatter_(0, self._index, stored[0, : len(self._index)])
 
 
 def _storage(alive: Tensor, scored: bool) -> _Whole | _Alive:
@@ -90,8 +97,10 @@ def _storage(alive: Tensor, scored: bool) -> _Whole | _Alive:
 
     On a GPU runs share the kernels, and their alive elements are at other places.
     """
-    single = len(alive) == 1 and alive.device.type == "cpu"
-    return _Alive(alive) if single and int(alive.sum()) <= _COMPACT * alive.numel() else _Whole(alive, scored)
+    if len(alive) > 1 or alive.device.type != "cpu":
+        return _Whole(alive, scored)
+    compact = int(alive.sum()) <= _COMPACT * alive.numel() or alive.numel() % _LANES
+    return _Alive(alive) if compact else _Whole(alive, scored)
 
 
 class Elements:
@@ -128,6 +137,7 @@ class Elements:
             decay = training.weight_decay if scoring.decay else 0.0
             groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
 
     @property
     def scored(self) -> bool:
@@ -165,25 +175,38 @@ class Elements:
             for score in (*self._scores.values(), self.edge_values):
                 score.clamp_(0.0, 1.0)
 
-    def kept(self) -> list[Tensor]:
-        """What of the best epoch is kept, in place: scores, or weights."""
+    def remember(self, better: Tensor) -> None:
+        """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
+        current = self._current()
+        if not self._best:
+            self._best = [part.clone() for part in current]
+        elif bool(better.any()):
+            for best, part in zip(self._best, current, strict=True):
+                torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
+
+    def finite(self) -> Tensor:
+        """[S] whether nothing has diverged."""
+        parts = [*self._all_weights(), *self._current()]
+        return torch.stack([part.view(self.runs, -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
+
+    def best_params(self) -> Params:
+        """The weights of each run's best epoch, without scoring."""
+        matrices, others = self._best[: len(self._weights)], self._best[len(self._weights) :]
+        return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in others], self.edge_values))
+
+    def best_scores(self) -> Scores:
+        """The scores of each run's best epoch, with scoring."""
+        return Scores(self._flat(self._best[:-1]), self._best[-1])
+
+    def scores(self) -> Scores:
+        """The scores as they are now, with scoring."""
+        *matrices, edges = self._current()
+        return Scores(self._flat(matrices), edges)
+
+    def _current(self) -> list[Tensor]:
         if self.scoring is None:
             return self._all_weights()
         return [*(self._scores or self._weights).values(), self.edge_values]
-
-    def all(self) -> list[Tensor]:
-        """Everything that may have diverged."""
-        return [*self._all_weights(), *self.kept()]
-
-    def params(self, kept: Sequence[Tensor]) -> Params:
-        """The weights that `kept` listed without scoring."""
-        matrices, rest = kept[: len(self._weights)], kept[len(self._weights) :]
-        return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in rest], self.edge_values))
-
-    def scores(self, kept: Sequence[Tensor] | None = None) -> Scores:
-        """The scores that `kept` listed with scoring, by default those of now."""
-        kept = kept or self.kept()
-        return Scores(self._flat(kept[:-1]), kept[-1])
 
     def _flat(self, stored: Sequence[Tensor]) -> Tensor:
         """[S, P] of all matrices, from what is stored of each."""
