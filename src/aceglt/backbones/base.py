@@ -106,6 +106,8 @@ class Backbone(ABC):
     do not matter are left out; None for those that are always computed on all nodes."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
+    draws: bool = False
+    """Whether passes draw from torch's own generators, which all threads share."""
     edge_features: int = 0
     """How many features of edges the layers read."""
     coefficients: Literal["symmetric", "mean", "attention", "softmax"]
