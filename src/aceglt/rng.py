@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from aceglt import fast
+from aceglt import cpu, gpu
 
 _FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
@@ -34,7 +34,7 @@ def fold(key: Tensor, value: int | Tensor) -> Tensor:
 
 def uniform(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, uniform on the open interval (0, 1)."""
-    drawn = fast.uniform(key, n)
+    drawn = cpu.uniform(key, n)
     return _to_unit(_bits(key, n)) if drawn is None else drawn
 
 
@@ -58,20 +58,25 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
 
     Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
     """
+    if gpu.serves(key):
+        return _kernel_keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
     whole = torch.zeros(1, dtype=torch.int64, device=key.device)
-    drawn = fast.keep_rows(key, whole, n + -n % 4, _threshold(drop), dtype)
+    drawn = cpu.keep_rows(key, whole, n + -n % 4, _threshold(drop), dtype)
     if drawn is not None:
-        return drawn[:, 0, :n]
+        return drawn[:, 0, :n].contiguous()
     words = _bits(key, (n + 3) // 4)
     return _keep(words.view(torch.int16)[:, :n], drop, dtype)
 
 
 def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
     """[S, n, width] the rows [n] of what `keep_mask` draws for a matrix of this width, without the others."""
+    if gpu.serves(key):
+        out = torch.empty(len(key), len(rows), width, dtype=dtype, device=key.device)
+        return _kernel_keep(key, out, rows, drop)
     if width % 4:  # rows do not begin with a hash
         whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
         return whole.view(len(key), -1, width)[:, rows]
-    drawn = fast.keep_rows(key, rows, width, _threshold(drop), dtype)
+    drawn = cpu.keep_rows(key, rows, width, _threshold(drop), dtype)
     if drawn is not None:
         return drawn
     words = rows.unsqueeze(1) * (width // 4) + torch.arange(1, width // 4 + 1, device=key.device)
@@ -82,6 +87,11 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.d
 def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
     """Where lanes, uniform on -32768 … 32767, say that an element stays."""
     return torch.ge(lanes, _threshold(drop), out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
+
+
+def _kernel_keep(key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> Tensor:
+    result: Tensor = gpu.kernels.keep(key, out, rows, (_GOLDEN, _MIX_1, _MIX_2), _threshold(drop))
+    return result
 
 
 def _threshold(drop: float) -> int:

@@ -10,7 +10,7 @@ import torch
 from samples import generator, random_graph, random_masks, tiny_problem
 from torch import Tensor
 
-from aceglt import fast, ops, rng
+from aceglt import cpu, ops, rng
 from aceglt.backbones import build
 from aceglt.masks import Counts
 from aceglt.train import Fit, fit
@@ -32,9 +32,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def both(monkeypatch: pytest.MonkeyPatch, compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
     """What compiled kernels and plain torch give."""
-    monkeypatch.setattr(fast, "_LARGE", 0)
+    monkeypatch.setattr(cpu, "_LARGE", 0)
     compiled = compute()
-    monkeypatch.setattr(fast, "_LARGE", sys.maxsize)
+    monkeypatch.setattr(cpu, "_LARGE", sys.maxsize)
     return compiled, compute()
 
 
@@ -79,7 +79,7 @@ def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_cut_between_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_LARGE", 0)
+    monkeypatch.setattr(cpu, "_LARGE", 0)
     x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
     one = ops.product(ops.to_csr(x), dense)
     torch.set_num_threads(3)
@@ -109,14 +109,14 @@ def test_training_agrees(name: str, scoring: Scoring | None, monkeypatch: pytest
 
 
 def test_without_numba_plain_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_LARGE", 0)
+    monkeypatch.setattr(cpu, "_LARGE", 0)
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "aceglt.kernels", raising=False)
-    monkeypatch.delattr("aceglt.kernels", raising=False)
-    fast.kernels.cache_clear()
+    monkeypatch.delitem(sys.modules, "aceglt.cpu_kernels", raising=False)
+    monkeypatch.delattr("aceglt.cpu_kernels", raising=False)
+    cpu.kernels.cache_clear()
     try:
-        assert fast.kernels() is None
-        assert fast.uniform(KEY, 100) is None
+        assert cpu.kernels() is None
+        assert cpu.uniform(KEY, 100) is None
         assert rng.uniform(KEY, 100).shape == (2, 100)
     finally:
-        fast.kernels.cache_clear()
+        cpu.kernels.cache_clear()

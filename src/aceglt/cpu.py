@@ -25,10 +25,10 @@ _FLOATS = (torch.float32, torch.float64)
 def kernels() -> ModuleType | None:
     """The compiled kernels; None without numba, or with one that does not go with the rest."""
     try:
-        from aceglt import kernels
+        from aceglt import cpu_kernels
     except ImportError:
         return None
-    return kernels
+    return cpu_kernels
 
 
 def uniform(key: Tensor, n: int) -> Tensor | None:
