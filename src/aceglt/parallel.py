@@ -32,14 +32,14 @@ def side_by_side(
     with _threads(max(1, torch.get_num_threads() // workers)), ThreadPoolExecutor(workers) as pool:
         trainings = [pool.submit(train, group, turns) for group in groups]
         try:
-            ended, _ = wait(trainings, return_when=FIRST_EXCEPTION)
-            for training in trainings:
-                if training in ended and (error := training.exception()) is not None:
-                    raise error
-            return [training.result() for training in trainings]
-        finally:
+            wait(trainings, return_when=FIRST_EXCEPTION)
+        finally:  # also when this thread is interrupted
             turns.over = True
             pool.shutdown(cancel_futures=True)
+    for training in trainings:
+        if not training.cancelled() and not isinstance(training.exception(), _Over):
+            training.result()  # raises what ended the others
+    return [training.result() for training in trainings]
 
 
 class _Over(Exception):  # noqa: N818
@@ -56,8 +56,12 @@ class _Turns:
         with self._lock:
             if self.over:
                 raise _Over
-            if self._observer is not None:
-                self._observer.on_epoch(epoch, epochs, runs, best)
+            try:
+                if self._observer is not None:
+                    self._observer.on_epoch(epoch, epochs, runs, best)
+            except BaseException:
+                self.over = True
+                raise
 
 
 @contextmanager
