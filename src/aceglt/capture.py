@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
-
-_WARM_UP = 1  # calls before the recording: kernels are compiled and libraries prepared in them
 
 
 class Captured:
     """A function without arguments and results that works in place on GPU tensors, and never waits for the GPU.
 
-    The first call runs it, the second records it, and from then on the recording is repeated.
+    The first call runs it, so that kernels are compiled and libraries prepared; the second records it, and from then on
+    the recording is repeated.
     """
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
-        self._calls = 0
+        self._warm = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        self._calls += 1
-        if self._calls == _WARM_UP + 1:
-            self._record()
-        if self._graph is not None:
-            self._graph.replay()
-        else:
+        if not self._warm:
+            self._warm = True
             self._function()
+            return
+        if self._graph is None:
+            self._graph = self._record()
+        self._graph.replay()
 
-    def _record(self) -> None:
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._function()
-        self._graph = graph
+    def _record(self) -> torch.cuda.CUDAGraph:
+        """`torch.cuda.graph` would collect garbage and empty the cache besides, which takes longer than to record."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=_pool(), capture_error_mode="thread_local")
+            try:
+                self._function()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        return graph
+
+
+@cache
+def _pool() -> Any:
+    """Memory that one recording after the other uses."""
+    return torch.cuda.graph_pool_handle()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from aceglt import rng
@@ -61,7 +60,14 @@ def _rank_correlation(a: Tensor, b: Tensor) -> float:
     if len(a) > _SAMPLE:
         pick = (rng.uniform(rng.keys([0], "sample", device=a.device), _SAMPLE)[0] * len(a)).long()
         a, b = a[pick], b[pick]
-    ranks = torch.stack([torch.from_numpy(rankdata(v.cpu().numpy())) for v in (a, b)])
+    ranks = torch.stack([_ranks(a), _ranks(b)])
     if len(a) < 2 or bool((ranks.std(dim=1) == 0).any()):
         return 0.0
     return float(torch.corrcoef(ranks)[0, 1])
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """[n] float64 ranks; equal values share their mean rank."""
+    _, group, counts = torch.unique(values, return_inverse=True, return_counts=True)
+    ranks: Tensor = (counts.cumsum(0) - (counts - 1) / 2).double()
+    return ranks[group]
