@@ -71,4 +71,4 @@ def per_epoch(train: Any, device: str) -> float:
     guess = max(1e-4, fastest(lambda: train(more), device, 1) / more)
     many = few + max(2, min(100, int(_SECONDS / guess)))
     short = fastest(lambda: train(few), device, 3)
-    return max(0.0, fastest(lambda: train(many), device, 3) - short) / (many - few)
+    return max(1e-5, (fastest(lambda: train(many), device, 3) - short) / (many - few))

@@ -21,6 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
+    "make bench": "takes minutes; test_benchmarks.py runs its parts on small graphs",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
 }

@@ -84,7 +84,7 @@ def search(
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: all); recorded, and kept when a search
-            continues. On a CPU runs are always trained one by one.
+            continues. On a CPU each run is trained by itself.
         observer: told about progress.
         command: how to repeat the search, for the report.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
