@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     options = _options(arguments)
     record: dict[str, Any] = {"machine": alone(machine.describe, options.device)}
-    Console().print(record["machine"])
+    Console(width=140).print(record["machine"])
     for part in options.parts or PARTS:
         record[part] = globals()[f"_{part}"](options, record["machine"])
     if options.json:
@@ -118,7 +118,7 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(str(row.get(name, "")) for name in columns))
-    Console().print(table)
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

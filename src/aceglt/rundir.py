@@ -31,6 +31,7 @@ class RunDir:
         """The checkpoint of a finished search, from which more levels can be searched."""
         self.tickets = self.path / "tickets"
         self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunDir:
