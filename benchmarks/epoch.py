@@ -21,6 +21,7 @@ HIDDEN = 512
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
 SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="best")
 _SECONDS = 1.0  # that a measurement may take, before repetitions
+_SLOW = 4.0  # seconds from which on one measurement has to do
 
 
 def problem_of(name: str, data_root: str | None, device: str) -> Problem:
@@ -67,8 +68,9 @@ def measure_reference(name: str, **where: Any) -> dict[str, Any]:
 def per_epoch(train: Any, device: str) -> float:
     """Seconds per epoch: the difference of a longer and a shorter training, so that what both begin with cancels."""
     few, more = (2, 4) if device == "cpu" else (10, 60)
-    train(few)
-    guess = max(1e-4, fastest(lambda: train(more), device, 1) / more)
-    many = few + max(2, min(100, int(_SECONDS / guess)))
+    short, long = fastest(lambda: train(few), device, 1), fastest(lambda: train(more), device, 1)
+    if long > _SLOW:
+        return (long - short) / (more - few)
+    many = few + max(2, min(100, int(_SECONDS * more / long)))
     short = fastest(lambda: train(few), device, 3)
     return max(1e-5, (fastest(lambda: train(many), device, 3) - short) / (many - few))

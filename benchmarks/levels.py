@@ -51,9 +51,8 @@ def measure(method: str, signal: str, runs: int, levels: int, data_root: str | N
 
 
 def _ratio(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Time of the level that ends nearest to 90 % sparsity over the first one's."""
-    ends = [row["start"] for row in rows[1:]]
-    if not ends or ends[-1] < SPARSE:
+    """Time of the level that starts nearest to 90 % sparsity over the first one's, if there is one near it."""
+    sparse = min(rows, key=lambda row: abs(row["start"] - SPARSE))
+    if abs(sparse["start"] - SPARSE) > 0.1:
         return {}
-    sparse = rows[min(range(len(ends)), key=lambda i: abs(ends[i] - SPARSE))]
     return {key: round(sparse[name] / rows[0][name], 2) for key, name in (("ratio", "s"), ("cpu_ratio", "cpu_s"))}
