@@ -46,6 +46,7 @@ def both(monkeypatch: pytest.MonkeyPatch, compute: Callable[[], Tensor]) -> tupl
         lambda: rng.keep_mask(KEY, 104, 0.6, torch.float32),
         lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 8, 0.5, torch.float64),
         lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 7, 0.5, torch.float32),
+        lambda: rng.keep_rows(KEY, torch.tensor([5, 0]), 8, 0.5, torch.bfloat16),
         lambda: rng.keep_mask(KEY, 40, 1.0),
         lambda: rng.keep_mask(KEY, 0, 0.5),
     ],

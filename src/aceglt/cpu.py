@@ -18,6 +18,7 @@ from torch import Tensor
 
 INSTALLED = find_spec("numba") is not None
 _LARGE = 1 << 16  # elements from which on an operation is worth a compiled kernel
+_NARROW = 8  # columns below which a row has nothing to vectorise
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -45,7 +46,7 @@ def uniform(key: Tensor, n: int) -> Tensor | None:
 def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torch.dtype) -> Tensor | None:
     """See `rng.keep_rows`; an element stays where a lane is at least the threshold."""
     compiled = _compiled(key, len(rows) * width)
-    if compiled is None or width % 4:
+    if compiled is None or width % 4 or dtype not in (torch.bool, *_FLOATS):
         return None
     out = torch.empty(len(key), len(rows), width, dtype=dtype)
     for run, number in enumerate(_unsigned(key)):
@@ -56,7 +57,7 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
 def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
     """CSR · dense, into `out`."""
     compiled = _compiled(dense, csr.values().numel() * dense.shape[1])
-    if compiled is None or dense.shape[1] < 8 or not _plain(dense, out):
+    if compiled is None or dense.shape[1] < _NARROW or not _plain(csr.values(), dense, out):
         return None
     entries = (csr.crow_indices(), csr.col_indices(), csr.values())
     _divided(compiled.matmul, len(out), *map(_array, entries), _array(dense), _array(out))
