@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
 
 import torch
 
@@ -35,16 +33,10 @@ class Captured:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            graph.capture_begin(pool=_pool(), capture_error_mode="thread_local")
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._function()
             finally:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return graph
-
-
-@cache
-def _pool() -> Any:
-    """Memory that one recording after the other uses."""
-    return torch.cuda.graph_pool_handle()

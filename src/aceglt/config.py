@@ -19,11 +19,13 @@ OBJECTIVES = ("bce", "infoclust")
 EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
+PARTITIONS_BY = ("random", "clusters")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
 
-_TUPLES = ("seeds", "prunable")
+TUPLES = ("seeds", "prunable")
+"""Fields whose value is itself a list."""
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -64,7 +66,11 @@ class Config:
     checkpoint_blocks: bool = False
     """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
     partitions: int = 1
-    """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
+    """Into how many parts the nodes are cut, for training and evaluation, where a graph is too large for one."""
+    partition_by: str = "random"
+    """How: `random` nodes anew at every epoch, or `clusters` (METIS)."""
+    parts_per_step: int = 1
+    """Over how many parts the gradient of one step is averaged; several processes share them."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4
@@ -106,6 +112,7 @@ class Config:
         _one_of_or_own("backbone", self.backbone, BACKBONES)
         _one_of_or_own("method", self.method, METHODS)
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("partition_by", self.partition_by, PARTITIONS_BY)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -117,6 +124,7 @@ class Config:
         _check("hidden", self.hidden, self.hidden >= 1, "1 or more")
         _check("layers", self.layers, self.layers is None or self.layers >= 1, "1 or more")
         _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
+        _check("parts_per_step", self.parts_per_step, self.parts_per_step >= 1, "1 or more")
         for name in ("layers", "checkpoint_blocks"):
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
@@ -178,7 +186,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        lists = {name: list(value) for name in _TUPLES if (value := getattr(self, name)) is not None}
+        lists = {name: list(value) for name in TUPLES if (value := getattr(self, name)) is not None}
         return {**asdict(self), **lists, "method_options": dict(self.method_options)}
 
     @classmethod
@@ -222,7 +230,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
+    return {name: tuple(values[name]) for name in TUPLES if values.get(name) is not None}
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -247,6 +255,9 @@ _PAPER = {
     ("link", "cora"): (3e-4, 0.0, 1e-4, 1e-4),
     ("link", "citeseer"): (3e-4, 0.0, 2e-3, 2e-3),
     ("link", "pubmed"): (3e-4, 0.0, 1e-5, 1e-3),
+    ("node", "ogbn-arxiv"): (1e-2, 0.0, 1e-6, 2e-5),
+    ("node", "ogbn-proteins"): (1e-2, 0.0, 1e-1, 1e-2),
+    ("link", "ogbl-collab"): (1e-2, 0.0, 1e-6, 1e-5),
 }
 
 # The settings that the UGS authors published: learning rate and decay per dataset, λ1 and λ2 per backbone too.
@@ -264,7 +275,8 @@ _UGS_LAMBDAS = {
 }
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
-# Link prediction as the UGS authors have it, whom the paper follows.
+# Link prediction as the UGS authors have it, whom the paper follows. ogbl-collab comes with its held-out edges and is
+# trained with cross-entropy.
 _UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
 _GAT_RATE = 0.005  # 0.01 costs a GAT two points of validation accuracy on CiteSeer
@@ -285,10 +297,10 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     if preset == "paper":
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
         training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
-        link = _UGS_LINK if task == "link" else {}
+        link = _UGS_LINK if task == "link" and dataset != "ogbl-collab" else {}
         return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
     if preset == "ugs" and task == "link":
-        return {"signal": "labels", "levels": 20, **_UGS_LINK}
+        return {"signal": "labels", "levels": 20, **({} if dataset == "ogbl-collab" else _UGS_LINK)}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
         return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
@@ -309,10 +321,11 @@ def _known(values: Mapping[str, Any]) -> None:
     names = [f.name for f in fields(Config)]
     for name in values:
         if name not in names:
-            raise ConfigError(f"unknown setting '{name}'{_suggest(name, names)}")
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, names)}")
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from aceglt.config import Config, difference
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import short_digest, write_json
 
 
@@ -35,19 +35,12 @@ class RunDir:
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunDir:
-        locked = None
         try:
             self._refuse_foreign()
             self.tickets.mkdir(parents=True, exist_ok=True)
-            locked = open(self.path / ".lock", "w")
-            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock(self.path)
         except OSError as problem:
-            if locked is not None:
-                locked.close()
-            if locked is not None and problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise RunError(f"{self.path}: another process is working in this run directory") from None
             raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
-        self._lock = locked
         self._remove_leftovers()
         return self
 
@@ -74,6 +67,10 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
+        self.change(config, data)
+
+    def change(self, config: Config, data: str) -> None:
+        """Go on with a configuration that differs in how memory is used."""
         write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
@@ -119,6 +116,19 @@ class RunDir:
             path.unlink()
 
 
+def lock(folder: Path) -> IO[str]:
+    """Hold a folder until the returned file is closed or the process ends; RunInUse where another one holds it."""
+    file = open(folder / ".lock", "w")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        file.close()
+        if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise RunInUse(f"{folder}: another process is working in this directory") from None
+        raise
+    return file
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or RunError with what is wrong."""
     try:
@@ -150,6 +160,6 @@ def results_of(path: Path) -> Mapping[str, Any]:
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
-    stem = Path(config.dataset).stem
+    stem = Path(config.dataset).stem.replace(":", "-")
     parts = f"{config.backbone}-{config.method}".replace(":", ".")
     return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")
