@@ -22,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
+    "make bench": "takes minutes; test_benchmarks.py runs its parts on small graphs",
     "torchrun --nproc-per-node 2 -m -- aceglt search --dataset synthetic-arxiv --partitions 8 --parts-per-step 2": (
         "starts processes; test_processes.py does"
     ),

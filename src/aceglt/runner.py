@@ -90,7 +90,7 @@ def search(
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
-            a search continues. On a CPU runs are always trained one by one.
+            a search continues. On a CPU each run is trained by itself.
         tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
