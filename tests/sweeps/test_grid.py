@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aceglt.config import resolve
 from aceglt.errors import ConfigError
 from aceglt.sweeps.grid import plan, read_grid
 
@@ -47,7 +48,9 @@ def test_options_are_for_every_method_or_for_one() -> None:
 
 
 def test_an_empty_grid_is_the_default_search() -> None:
-    assert [c.name for c in plan({})] == ["citeseer-gcn-ace-model-40941f"]
+    (cell,) = plan({})
+    assert re.fullmatch("citeseer-gcn-ace-model-[0-9a-f]{6}", cell.name)
+    assert cell.config == resolve()
 
 
 def test_a_preset_is_a_field_like_any_other() -> None:
