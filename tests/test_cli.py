@@ -203,7 +203,7 @@ def test_a_failing_system_call_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "results.json")
 
-    monkeypatch.setattr("aceglt.runner.write_json", full)
+    monkeypatch.setattr("aceglt.runner.write_checked_json", full)
     message = _refused("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run")
     assert message == "results.json: No space left on device"
 

@@ -65,6 +65,8 @@ class Config:
     """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
     partitions: int = 1
     """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
+    deterministic: bool = False
+    """Whether torch is held to algorithms that give the same bits in every run on the same machine."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4

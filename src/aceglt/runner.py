@@ -16,8 +16,9 @@ import torch
 from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
-from aceglt.errors import ConfigError
-from aceglt.files import write_json
+from aceglt.determinism import deterministic
+from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.files import write_checked_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
@@ -113,12 +114,13 @@ def search(
     method = build_method(config, own)
     source = data if data is not None else datasets.load(config.dataset, data_root)
     name = config.dataset if data is not None else None
-    problem = build_problem(config, source, name).to(pick_device(device))
-    problem = customise(problem, own.loss, own.metric)
-    backbone = build_backbone(config, problem, own)
-    if own.prunable is not None:
-        config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
     with ExitStack() as stack:
+        stack.enter_context(deterministic(config.deterministic))
+        problem = build_problem(config, source, name).to(pick_device(device))
+        problem = customise(problem, own.loss, own.metric)
+        backbone = build_backbone(config, problem, own)
+        if own.prunable is not None:
+            config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
         run = stack.enter_context(RunDir(out)) if out is not None else None
         if run is not None:
             run.claim(config, problem.fingerprint)
@@ -232,12 +234,12 @@ class _Runner:
     def _begin(self, state: State) -> None:
         if self.run is None:
             return
-        recorded = read_json(self.run.environment) if self.run.environment.exists() else {}
+        recorded = self._recorded()
         if self.problem.device.type == "cuda":
             self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
         kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
         environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
-        write_json(self.run.environment, environment)
+        write_checked_json(self.run.environment, environment)
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if state.dense is not None:
             self._publish(state, finished=False)
@@ -283,7 +285,7 @@ class _Runner:
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)
         if self.run is not None:
-            write_json(self.run.results, results)
+            write_checked_json(self.run.results, results)
         self._drop_tickets(results)
         return results
 
@@ -353,13 +355,27 @@ class _Runner:
             self.run.checkpoint.replace(self.run.final)
         self._record_memory()
         self._log("finish", level=state.level)
-        return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
+        return SearchResult(self.config, results, [self._read_ticket(path) for path in tickets], self.run.path, notes)
+
+    def _read_ticket(self, path: Path) -> Ticket:
+        assert self.run is not None
+        try:
+            return Ticket.load(path)
+        except TicketError as problem:
+            raise RunError(f"{problem}; without {self.run.final} the same command makes all tickets again") from None
+
+    def _recorded(self) -> dict[str, Any]:
+        """The environment that the search was begun in, as far as it is known."""
+        assert self.run is not None
+        if not self.run.environment.exists():
+            return {}
+        return read_json(self.run.environment, "without this file the same command writes it anew")
 
     def _record_memory(self) -> None:
         assert self.run is not None
-        recorded = read_json(self.run.environment)
+        recorded = self._recorded()
         peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
-        write_json(self.run.environment, {**recorded, "peak_memory": peak})
+        write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
         assert self.run is not None
@@ -391,6 +407,7 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

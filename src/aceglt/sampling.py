@@ -36,7 +36,8 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
     if k == 0 or not len(index):
         return chosen
     scaled = logits[index] / temperature
-    cumulative = (scaled - scaled.max()).exp().cumsum(0)
+    weights = (scaled - scaled.max()).exp()
+    cumulative = weights.cpu().cumsum(0).to(weights.device)  # a GPU adds up in an order that changes
     draws = rng.uniform(key, k)[0] * cumulative[-1]
     chosen[index[torch.searchsorted(cumulative, draws).clamp_max(len(index) - 1)]] = True
     return chosen
