@@ -99,10 +99,11 @@ def test_what_an_arc_draws_does_not_depend_on_the_other_edges() -> None:
     alive = torch.tensor([[True] * 5, [True, False, True, False, True]])
     both, alone = graph.batch(alive, True), graph.batch(alive[1:], True)
     key = torch.tensor([11, 12])
-    drawn = Dropout(key).arcs(torch.ones(both.num_arcs, HEADS), both, 0, 0.5)[-alone.num_arcs :]
-    assert torch.equal(drawn, Dropout(key[1:]).arcs(torch.ones(alone.num_arcs, HEADS), alone, 0, 0.5))
-    full = Dropout(key[1:]).arcs(torch.ones(5 * 2 + NODES, HEADS), graph.batch(alive[:1], True), 0, 0.5)
-    shared = torch.isin(graph.batch(alive[:1], True).draw_slot, alone.draw_slot)
+    drawn = Dropout(key).arcs(torch.ones(both.num_arcs, HEADS), both, both, 0, 0.5)[-alone.num_arcs :]
+    assert torch.equal(drawn, Dropout(key[1:]).arcs(torch.ones(alone.num_arcs, HEADS), alone, alone, 0, 0.5))
+    whole = graph.batch(alive[:1], True)
+    full = Dropout(key[1:]).arcs(torch.ones(5 * 2 + NODES, HEADS), whole, whole, 0, 0.5)
+    shared = torch.isin(whole.draw_slot, alone.draw_slot)
     assert torch.equal(drawn, full[shared])
 
 
@@ -110,6 +111,6 @@ def test_dropped_arcs_have_the_stated_share_and_scale() -> None:
     nodes = 3000
     graph = Graph.from_edge_index(torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)]), nodes)
     batch = graph.batch(torch.ones(1, nodes - 1, dtype=torch.bool), True)
-    values = Dropout(torch.tensor([5])).arcs(torch.ones(batch.num_arcs, 4), batch, 0, 0.6)
+    values = Dropout(torch.tensor([5])).arcs(torch.ones(batch.num_arcs, 4), batch, batch, 0, 0.6)
     torch.testing.assert_close(values.unique(), torch.tensor([0.0, 2.5]))
     assert abs(float((values == 0).double().mean()) - 0.6) < 0.02

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -120,6 +121,19 @@ class Graph:
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:32]
 
+    def field(self, nodes: Tensor, steps: int) -> Field:
+        """What outputs at these nodes ([n] int64, distinct) depend on, after `steps` steps along edges."""
+        inside = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device).index_fill_(0, nodes, True)
+        order, (source, target) = [nodes], self.edges
+        for _ in range(steps):
+            wider = inside.clone()
+            wider[source[inside[target]]] = True
+            if not self.directed:
+                wider[target[inside[source]]] = True
+            order.append((wider & ~inside).nonzero().squeeze(1))
+            inside = wider
+        return Field(torch.cat(order), tuple(accumulate(len(part) for part in order)))
+
     def batch(self, alive: Tensor, self_loops: bool) -> GraphBatch:
         """The block-diagonal graph of S runs, each with its own alive edges ([S, E] bool)."""
         runs = alive.shape[0]
@@ -140,26 +154,59 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class GraphBatch:
-    """Message-passing structure of S runs as one sparse matrix of S·N rows (targets) and columns (sources).
+class Field:
+    """The nodes that the outputs of some nodes depend on: k steps along edges before, the first sizes[k] of `nodes`."""
+
+    nodes: Tensor  # [n] int64
+    sizes: tuple[int, ...]
+
+    def place(self, num_nodes: int) -> Tensor:
+        """[N] where each node is among `nodes`; those that are not there are at the end."""
+        place = torch.full((num_nodes,), len(self.nodes), device=self.nodes.device)
+        place[self.nodes] = torch.arange(len(self.nodes), device=self.nodes.device)
+        return place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Arcs of S runs as one sparse matrix: a row for each target, a column for each source, run after run."""
+
+    runs: int
+    targets: int  # T rows per run
+    sources: int  # N columns per run; the first T are the targets
+    rowptr: Tensor  # [S·T + 1] int32
+    row: Tensor  # [A] int64
+    col: Tensor  # [A] int64
+    transposed_rowptr: Tensor  # [S·N + 1] int32
+    transposed_col: Tensor  # [A] int32
+    transpose: Tensor  # [A] int64: arc order of the transposed matrix
+    nodes: Tensor | None = None  # [T] numbers of the targets; None if they are all nodes
+    arcs: Tensor | None = None  # [A] numbers of the arcs among the graph's; None if they are all arcs
+
+    @property
+    def num_arcs(self) -> int:
+        return self.row.shape[0]
+
+    @cached_property
+    def col32(self) -> Tensor:
+        return self.col.int()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBatch(Block):
+    """Message-passing structure of S runs: the block of all arcs between all nodes.
 
     Dead edges are not in it, so no backbone can see them. An arc's value comes from the slot of its edge: slot
     r·(E+1) + e is edge e of run r, and slot r·(E+1) + E stands for the constant 1 of the self-loops.
     """
 
-    runs: int
-    num_nodes: int
     num_edges: int
-    rowptr: Tensor  # [S·N + 1] int32
-    row: Tensor  # [A] int64
-    col: Tensor  # [A] int64
     slot: Tensor  # [A] int64
     arcs_of_slot: Tensor  # [S·(E+1), ≤2] int64 positions of an edge's arcs, A where there is none
-    transposed_rowptr: Tensor  # [S·N + 1] int32
-    transposed_col: Tensor  # [A] int32
-    transpose: Tensor  # [A] int64: arc order of the transposed matrix
     edge_weight: Tensor | None = None  # [E] weights of the edges, shared by the runs
     edge_attr: Tensor | None = None  # [E, D] features of the edges, likewise
+    field: Field | None = None
+    """Where outputs are wanted, and what they depend on; None is everywhere."""
 
     @classmethod
     def build(
@@ -177,22 +224,41 @@ class GraphBatch:
         size = runs * num_nodes
         order = torch.argsort(row * size + col)
         row, col, slot = row[order], col[order], slot[order]
-        transpose = torch.argsort(col * size + row)
         return cls(
-            runs=runs,
-            num_nodes=num_nodes,
+            **_matrix(runs, num_nodes, num_nodes, row, col),
             num_edges=num_edges,
-            rowptr=pointers(row, size),
-            row=row,
-            col=col,
             slot=slot,
             arcs_of_slot=_arcs_of_slot(slot, runs, num_edges),
-            transposed_rowptr=pointers(col[transpose], size),
-            transposed_col=row[transpose].int(),
-            transpose=transpose,
             edge_weight=edge_weight,
             edge_attr=edge_attr,
         )
+
+    @property
+    def num_nodes(self) -> int:
+        return self.targets
+
+    def within(self, field: Field) -> GraphBatch:
+        """The same graph for computing no more than the field says."""
+        return replace(self, field=field)
+
+    def layer(self, index: int) -> Block:
+        """What the layer passes messages over: the arcs into the nodes whose values are needed after it."""
+        return self if self.field is None else self._layers[index]
+
+    @cached_property
+    def _layers(self) -> list[Block]:
+        assert self.field is not None
+        place = self.field.place(self.num_nodes)
+        run = self.row // self.num_nodes
+        row, col = place[self.row - run * self.num_nodes], place[self.col - run * self.num_nodes]
+        layers = []
+        for targets, sources in pairwise(self.field.sizes):
+            arcs = (row < targets).nonzero().squeeze(1)
+            rows, cols = (run * targets + row)[arcs], (run * sources + col)[arcs]
+            order = rows.argsort(stable=True)  # sums keep the order of the whole graph's
+            matrix = _matrix(self.runs, targets, sources, rows[order], cols[order])
+            layers.append(Block(**matrix, nodes=self.field.nodes[:targets], arcs=arcs[order]))
+        return layers[::-1]
 
     def induced(self, nodes: Tensor) -> GraphBatch:
         """The same runs on some of the nodes, which are renumbered in the order given; edges keep their slots."""
@@ -210,14 +276,6 @@ class GraphBatch:
     def weight(self) -> Tensor | None:
         """[A] weight of each arc's edge, 1 for self-loops; None if all are 1."""
         return _given(self.edge_weight, lambda v: _with_loops(v)[self.slot % (self.num_edges + 1)])
-
-    @property
-    def num_arcs(self) -> int:
-        return self.row.shape[0]
-
-    @cached_property
-    def col32(self) -> Tensor:
-        return self.col.int()
 
     @cached_property
     def arcs_of_runs(self) -> list[slice]:
@@ -255,6 +313,22 @@ class GraphBatch:
     def draws_per_run(self) -> int:
         """Arcs and self-loops of one run, alive or not."""
         return 2 * self.num_edges + self.num_nodes
+
+
+def _matrix(runs: int, targets: int, sources: int, row: Tensor, col: Tensor) -> dict[str, Any]:
+    """Fields of a block with these arcs, sorted by row."""
+    transpose = torch.argsort(col * (runs * targets) + row)
+    return {
+        "runs": runs,
+        "targets": targets,
+        "sources": sources,
+        "rowptr": pointers(row, runs * targets),
+        "row": row,
+        "col": col,
+        "transposed_rowptr": pointers(col[transpose], runs * sources),
+        "transposed_col": row[transpose].int(),
+        "transpose": transpose,
+    }
 
 
 def pointers(sorted_rows: Tensor, size: int) -> Tensor:

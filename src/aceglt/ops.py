@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.graph import GraphBatch, pointers
+from aceglt.graph import Block, GraphBatch, pointers
 
 with warnings.catch_warnings():  # torch says once per process that CSR tensors are in beta
     warnings.simplefilter("ignore")
@@ -34,16 +34,24 @@ def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     return result if batch.weight is None else result * batch.weight
 
 
-def spmm(batch: GraphBatch, values: Tensor, dense: Tensor) -> Tensor:
-    """[S, N, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
-    result: Tensor = _Spmm.apply(_full(values), _full(dense), batch)
+def pick(block: Block, values: Tensor) -> Tensor:
+    """Values of the block's arcs, from those of all arcs of the graph."""
+    if block.arcs is None:
+        return values
+    result: Tensor = _Pick.apply(values, block.arcs)
+    return result
+
+
+def spmm(block: Block, values: Tensor, dense: Tensor) -> Tensor:
+    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
+    result: Tensor = _Spmm.apply(_full(values), _full(dense), block)
     return result.to(dense.dtype)
 
 
-def row_sum(batch: GraphBatch, values: Tensor) -> Tensor:
-    """[S·N] sum of arc values [A] at each target."""
-    ones = values.new_ones(batch.runs, batch.num_nodes, 1)
-    return spmm(batch, values, ones).reshape(-1)
+def row_sum(block: Block, values: Tensor) -> Tensor:
+    """[S·T] sum of arc values [A] at each target."""
+    ones = values.new_ones(block.runs, block.sources, 1)
+    return spmm(block, values, ones).reshape(-1)
 
 
 def linear(h: Tensor, weight: Tensor) -> Tensor:
@@ -52,15 +60,15 @@ def linear(h: Tensor, weight: Tensor) -> Tensor:
     return result
 
 
-def arc_sum(batch: GraphBatch, source: Tensor, target: Tensor) -> Tensor:
-    """[A, K]: source[j] + target[i] for every arc from j to i, node values [S·N, K]."""
-    result: Tensor = _ArcSum.apply(_full(source), _full(target), batch)
+def arc_sum(block: Block, source: Tensor, target: Tensor) -> Tensor:
+    """[A, K]: source[j] + target[i] for every arc from j to i, values of sources [S·N, K] and of targets [S·T, K]."""
+    result: Tensor = _ArcSum.apply(_full(source), _full(target), block)
     return result.to(source.dtype)
 
 
-def row_softmax(batch: GraphBatch, logits: Tensor) -> Tensor:
+def row_softmax(block: Block, logits: Tensor) -> Tensor:
     """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
-    result: Tensor = _RowSoftmax.apply(_full(logits), batch)
+    result: Tensor = _RowSoftmax.apply(_full(logits), block)
     return result.to(logits.dtype)
 
 
@@ -136,15 +144,48 @@ class Features:
         """[N, F] X as one run has it."""
         return self.dense
 
+    def rows(self, nodes: Tensor) -> Features:
+        """The features of some nodes, which draw for dropout what they do among all."""
+        return _FeatureRows(self, nodes)
+
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
         return PermutedFeatures(self, order)
+
+    def _entries_of(self, nodes: Tensor) -> Tensor:
+        """Where the entries of some rows are among those of all rows."""
+        if self._csr is None:
+            return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
+        first, counts = self._csr.crow_indices()[nodes].long(), self._csr.crow_indices().diff()[nodes].long()
+        before = counts.cumsum(0) - counts
+        return torch.arange(int(counts.sum()), device=nodes.device) + (first - before).repeat_interleave(counts)
 
     def _forward(self, weight: Tensor) -> Tensor:
         return _each_run(self._csr if self._csr is not None else self.dense, weight)
 
     def _backward(self, grad: Tensor) -> Tensor:
         return _each_run(self._csr_t if self._csr_t is not None else self.dense.t(), grad)
+
+
+class _FeatureRows(Features):
+    """Features of some nodes, kept as those of all nodes are."""
+
+    def __init__(self, base: Features, nodes: Tensor) -> None:
+        self.dense = base.dense[nodes]
+        self.shape = (len(nodes), base.shape[1])
+        self.nnz = int(torch.count_nonzero(self.dense))
+        self._csr = None if base._csr is None else to_csr(self.dense)
+        self._csr_t = None if base._csr_t is None else to_csr(self.dense.t())
+        self._blocks = None
+        self._entries = base.entries
+        self._drawn = base._entries_of(nodes)
+
+    @property
+    def entries(self) -> int:
+        return self._entries
+
+    def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
+        return super().dropped(keep[:, self._drawn], scale)
 
 
 class DroppedFeatures:
@@ -292,33 +333,49 @@ class _GatherArcs(torch.autograd.Function):
         return padded[ctx.batch.arcs_of_slot].sum(dim=1), None
 
 
+class _Pick(torch.autograd.Function):
+    """Some of a vector's elements, each at most once: the gradient is a copy, not a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
+        ctx.total = len(values)
+        ctx.save_for_backward(index)
+        return values[index]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return grads[0].new_zeros(ctx.total).index_copy_(0, index, grads[0]), None
+
+
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, dense: Tensor, batch: GraphBatch) -> Tensor:
-        ctx.batch = batch
+    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block) -> Tensor:
+        ctx.block = block
         ctx.save_for_backward(values, dense)
-        matrix = _csr(batch.rowptr, batch.col32, values)
-        flat = dense.reshape(-1, dense.shape[-1])
-        return product(matrix, flat, torch.empty_like(flat)).view(dense.shape)
+        width = dense.shape[-1]
+        out = dense.new_empty(block.runs, block.targets, width)
+        product(_csr(block, values), dense.reshape(-1, width), out.view(-1, width))
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        batch: GraphBatch = ctx.batch
+        block: Block = ctx.block
         values, dense = ctx.saved_tensors
-        grad = grads[0].reshape(-1, dense.shape[-1])
+        width = dense.shape[-1]
+        grad = grads[0].reshape(-1, width)
         grad_values = grad_dense = None
         if ctx.needs_input_grad[0]:
-            grad_values = _sddmm(batch, values, grad, dense.reshape(grad.shape))
+            grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
-            transposed = _csr(batch.transposed_rowptr, batch.transposed_col, values[batch.transpose])
-            grad_dense = product(transposed, grad, torch.empty_like(grad)).view(dense.shape)
+            grad_dense = torch.empty_like(dense)
+            product(_transposed_csr(block, values[block.transpose]), grad, grad_dense.view(-1, width))
         return grad_values, grad_dense, None
 
 
-def _sddmm(batch: GraphBatch, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """[A] inner products left[target] · right[source], without an arcs×width tensor."""
-    pattern = _csr(batch.rowptr, batch.col32, values)
-    result: Tensor = torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+    result: Tensor = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
     return result
 
 
@@ -326,32 +383,32 @@ class _ArcSum(torch.autograd.Function):
     """Gathers whose gradients are sums over rows of the matrix and of its transpose: no atomics, deterministic."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, target: Tensor, batch: GraphBatch) -> Tensor:
-        ctx.batch = batch
-        return source[batch.col].add_(target[batch.row])
+    def forward(ctx: Any, source: Tensor, target: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return source[block.col].add_(target[block.row])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        batch: GraphBatch = ctx.batch
+        block: Block = ctx.block
         grad = grads[0].contiguous()
-        grad_source = _reduce_rows(grad[batch.transpose], batch.transposed_rowptr, "sum")
-        return grad_source, _reduce_rows(grad, batch.rowptr, "sum"), None
+        grad_source = _reduce_rows(grad[block.transpose], block.transposed_rowptr, "sum")
+        return grad_source, _reduce_rows(grad, block.rowptr, "sum"), None
 
 
 class _RowSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, batch: GraphBatch) -> Tensor:
-        ctx.batch = batch
-        result = softmax_rows(logits, batch.rowptr, batch.row)
+    def forward(ctx: Any, logits: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        result = softmax_rows(logits, block.rowptr, block.row)
         ctx.save_for_backward(result)
         return result
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        batch: GraphBatch = ctx.batch
+        block: Block = ctx.block
         (result,) = ctx.saved_tensors
         weighted = grads[0] * result
-        return weighted - result * _reduce_rows(weighted, batch.rowptr, "sum")[batch.row], None
+        return weighted - result * _reduce_rows(weighted, block.rowptr, "sum")[block.row], None
 
 
 class _SoftmaxMessages(torch.autograd.Function):
@@ -515,9 +572,14 @@ def _reduce_rows(values: Tensor, rowptr: Tensor, how: str) -> Tensor:
     return result
 
 
-def _csr(rowptr: Tensor, col: Tensor, values: Tensor) -> Tensor:
-    size = rowptr.shape[0] - 1
-    return torch.sparse_csr_tensor(rowptr, col, values, (size, size))
+def _csr(block: Block, values: Tensor) -> Tensor:
+    size = block.runs * block.targets, block.runs * block.sources
+    return torch.sparse_csr_tensor(block.rowptr, block.col32, values, size)
+
+
+def _transposed_csr(block: Block, values: Tensor) -> Tensor:
+    size = block.runs * block.sources, block.runs * block.targets
+    return torch.sparse_csr_tensor(block.transposed_rowptr, block.transposed_col, values, size)
 
 
 def to_csr(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Weights
-from aceglt.graph import Graph
+from aceglt.graph import Field, Graph
 from aceglt.ops import Features
 
 Split = Literal["train", "val", "test"]
@@ -52,6 +52,20 @@ class View:
         """Values [S, E] of the training edges among ones for the unseen, [S, E of the view]."""
         ones = torch.ones(len(values), self.graph.num_edges, dtype=values.dtype, device=values.device)
         return ones.index_copy(1, self.seen, values)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The part of a graph that the outputs of some nodes depend on."""
+
+    field: Field
+    features: Features
+    num_nodes: int  # of the whole graph
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        """Outputs [S, n, C] among zeros for all other nodes, [S, N, C]."""
+        zeros = outputs.new_zeros(outputs.shape[0], self.num_nodes, outputs.shape[2])
+        return zeros.index_copy(1, self.field.nodes[: self.field.sizes[0]], outputs)
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,26 @@ class Problem(ABC):
     def view(self, split: Split) -> View | None:
         """The graph that a split is evaluated on; None if it is the training graph."""
         return None
+
+    def reads(self, split: Split) -> Tensor | None:
+        """Nodes whose outputs the loss on labels ("train") or the metric reads; None if it may be all."""
+        return None
+
+    def focus(self, split: Split, steps: int) -> Focus | None:
+        """What the outputs that a split reads depend on, after `steps` steps along edges; None if on all nodes."""
+        if (split, steps) not in self._focuses:
+            nodes = self.reads(split)
+            self._focuses[split, steps] = None if nodes is None else self._focus(split, nodes, steps)
+        return self._focuses[split, steps]
+
+    def _focus(self, split: Split, nodes: Tensor, steps: int) -> Focus:
+        place = self.view(split) or self
+        field = place.graph.field(nodes, steps)
+        return Focus(field, place.features.rows(field.nodes), place.graph.num_nodes)
+
+    @cached_property
+    def _focuses(self) -> dict[tuple[Split, int], Focus | None]:
+        return {}
 
     @property
     def contrast(self) -> Contrast | None:

@@ -55,9 +55,23 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
     Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
     """
     words = _bits(key, (n + 3) // 4)
-    lanes = words.view(torch.int16)[:, :n]  # [S, n], uniform on -32768 … 32767
+    return _keep(words.view(torch.int16)[:, :n], drop, dtype)
+
+
+def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
+    """[S, n, width] the rows [n] of what `keep_mask` draws for a matrix of this width, without the others."""
+    if width % 4:  # rows do not begin with a hash
+        whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
+        return whole.view(len(key), -1, width)[:, rows]
+    words = rows.unsqueeze(1) * (width // 4) + torch.arange(1, width // 4 + 1, device=key.device)
+    bits = _mix(words.flatten() * _GOLDEN + key.unsqueeze(1))
+    return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)
+
+
+def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
+    """Where lanes, uniform on -32768 … 32767, say that an element stays."""
     threshold = min(round(drop * 65536), 65535) - 32768
-    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=key.device))
+    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
 
 
 @contextmanager

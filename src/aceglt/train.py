@@ -13,10 +13,13 @@ from torch import Tensor
 from aceglt import rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.errors import TrainingError
+from aceglt.graph import Graph, GraphBatch
 from aceglt.masks import Masks, Scores
-from aceglt.problem import Contrast, Problem, Soft
+from aceglt.ops import Features
+from aceglt.problem import Contrast, Focus, Problem, Soft
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
+_WORTH = 2.5  # of 3 passes over all nodes, how many are left where parts of the graph are worth their while
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
 
@@ -129,10 +132,7 @@ class _Trainer:
         self.problem, self.backbone, self.runs = problem, backbone, masks.runs
         self.scoring, self.soft, self.key = scoring, soft, key
         self.contrast = problem.contrast
-        self.graph = problem.graph.batch(masks.edges, backbone.self_loops)
-        self.view = problem.view("val")
-        if self.view is not None:
-            self.view_graph = self.view.graph.batch(self.view.spread(masks.edges), backbone.self_loops)
+        self.train, self.val = _places(problem, backbone, masks.edges, soft is None)
         self.alive = self._matrices(masks.weights.to(start.prunable.dtype))
         self.weights = self._matrices(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
@@ -186,12 +186,13 @@ class _Trainer:
         edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
         trained = {**prunable, **others}
         weights = {**trained, **self.buffers}
-        state = self.backbone.stem(weights, self.graph, edge_values, self.problem.features)
+        train = self.train
+        state = self.backbone.stem(weights, train.graph, edge_values, train.features)
         if epoch > 0:
             best.update(epoch, self._validate(weights, state), self._kept())
         key = rng.fold(self.key, 2 + epoch)
         if self.contrast is None:
-            outputs = self.backbone.head(weights, self.graph, state, Dropout(key))
+            outputs = train.outputs(self.backbone.head(weights, train.graph, state, Dropout(key)))
             loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         else:
             loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
@@ -203,8 +204,8 @@ class _Trainer:
     def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
         """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
         features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
-        outputs = self.backbone.head(weights, self.graph, state, None)
-        corrupted = self.backbone.apply(weights, self.graph, edge_values, features)
+        outputs = self.backbone.head(weights, self.train.graph, state, None)
+        corrupted = self.backbone.apply(weights, self.train.graph, edge_values, features)
         return contrast.loss(outputs, corrupted, weights)
 
     def _effective(self) -> dict[str, Tensor]:
@@ -248,16 +249,14 @@ class _Trainer:
 
     @torch.no_grad()
     def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
-        """[S] validation metric; `state` is the stem's, which validation on the training graph shares."""
+        """[S] validation metric; `state` is the training's stem, which validation at the same place shares."""
         weights = weights or {**self._effective(), **self.others, **self.buffers}
-        if self.view is not None:
-            values = self.view.spread(self.edge_values)
-            outputs = self.backbone.apply(weights, self.view_graph, values, self.view.features)
-        elif state is not None:
-            outputs = self.backbone.head(weights, self.graph, state, None)
+        val = self.val
+        if state is not None and val is self.train:
+            outputs = self.backbone.head(weights, val.graph, state, None)
         else:
-            outputs = self.backbone.apply(weights, self.graph, self.edge_values, self.problem.features)
-        return self.problem.measure(outputs, "val")
+            outputs = self.backbone.apply(weights, val.graph, val.values(self.edge_values), val.features)
+        return self.problem.measure(val.outputs(outputs), "val")
 
     def _result(self, best: _Best) -> Fit:
         matrices, like = len(self.weights), self.edge_values
@@ -271,6 +270,62 @@ class _Trainer:
     def _scores(kept: list[Tensor]) -> Scores:
         """Scores as `_kept` lists them: matrix by matrix, then the edges'."""
         return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a pass runs."""
+
+    graph: GraphBatch
+    features: Features
+    focus: Focus | None
+    """What is computed, if not everything."""
+    spread: Callable[[Tensor], Tensor] | None
+    """Makes values of the place's edges from those of the training edges, if they are others."""
+
+    def values(self, edge_values: Tensor) -> Tensor:
+        return edge_values if self.spread is None else self.spread(edge_values)
+
+    def outputs(self, outputs: Tensor) -> Tensor:
+        """[S, N, C] of all nodes; those that are not computed are 0."""
+        return outputs if self.focus is None else self.focus.spread(outputs)
+
+
+def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: bool) -> tuple[_Place, _Place]:
+    """Where training and validation run; the same place, to share the stem, where their own would not be cheaper."""
+    view, steps = problem.view("val"), backbone.reach
+    train = problem.focus("train", steps) if steps is not None and labels_alone else None
+    val = problem.focus("val", steps) if steps is not None else None
+    if view is None and not _smaller(train, val):
+        whole = _place(problem.graph, problem.features, backbone, alive, None)
+        return whole, whole
+    return (
+        _place(problem.graph, problem.features, backbone, alive, train),
+        _place(view.graph, view.features, backbone, view.spread(alive), val, view.spread)
+        if view is not None
+        else _place(problem.graph, problem.features, backbone, alive, val),
+    )
+
+
+def _smaller(train: Focus | None, val: Focus | None) -> bool:
+    """Whether two passes forward and one back over parts of the graph are less work than one each over the whole."""
+    if train is None or val is None:
+        return False
+    return 2 * len(train.field.nodes) + len(val.field.nodes) <= _WORTH * train.num_nodes
+
+
+def _place(
+    graph: Graph,
+    features: Features,
+    backbone: Backbone,
+    alive: Tensor,
+    focus: Focus | None,
+    spread: Callable[[Tensor], Tensor] | None = None,
+) -> _Place:
+    batch = graph.batch(alive, backbone.self_loops)
+    if focus is not None:
+        batch, features = batch.within(focus.field), focus.features
+    return _Place(batch, features, focus, spread)
 
 
 class _Best:

@@ -158,15 +158,15 @@ def test_head_of_stem_is_apply_and_dropout_acts_on_the_hidden_layer(p: float) ->
 
 def test_dropout_of_a_run_is_the_same_in_any_batch() -> None:
     key, h = rng.keys([4, 7], "dropout"), torch.rand(2, 13, 5, generator=generator(1))
-    together = Dropout(key)(h, 1, 0.5)
+    together = Dropout(key)(h, None, 1, 0.5)
     for run in range(2):
-        assert torch.equal(Dropout(key[run : run + 1])(h[run : run + 1], 1, 0.5)[0], together[run])
-    assert not torch.equal(Dropout(key)(h, 2, 0.5), together)
+        assert torch.equal(Dropout(key[run : run + 1])(h[run : run + 1], None, 1, 0.5)[0], together[run])
+    assert not torch.equal(Dropout(key)(h, None, 2, 0.5), together)
 
 
 def test_dropout_passes_gradcheck() -> None:
     h = torch.rand(2, 4, 3, generator=generator(2)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda v: Dropout(rng.keys([0, 1], "check"))(v, 0, 0.5), (h,))
+    assert torch.autograd.gradcheck(lambda v: Dropout(rng.keys([0, 1], "check"))(v, None, 0, 0.5), (h,))
 
 
 def test_initial_weights_depend_on_the_seed_alone_and_are_glorot() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aceglt import rng
 from aceglt.errors import ConfigError
-from aceglt.graph import GraphBatch
+from aceglt.graph import Block, GraphBatch
 from aceglt.ops import DroppedFeatures, Features
 from aceglt.portable import Spec
 
@@ -61,23 +61,30 @@ class Dropout:
     def __init__(self, key: Tensor) -> None:
         self.key = key  # [S]
 
-    def __call__(self, h: Tensor, layer: int, p: float) -> Tensor:
-        """Drop elements of h [S, …] with probability p and scale up the rest."""
-        return h * self.keep(h[0].numel(), layer, p, h.dtype).mul_(1.0 / (1.0 - p)).view(h.shape)
+    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+        """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
+        return h * self.keep(h, nodes, layer, p).mul_(1.0 / (1.0 - p))
 
-    def keep(self, count: int, layer: int, p: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        """[S, count] which elements stay, for layers that do the rest themselves."""
-        return rng.keep_mask(rng.fold(self.key, layer), count, p, dtype)
+    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+        """1 where elements of h [S, n, H] stay, 0 elsewhere, for layers that do the rest themselves.
+
+        `nodes` [n] are the rows' numbers (None: all nodes); a node draws the same whichever others are there.
+        """
+        key, width = rng.fold(self.key, layer), h.shape[2]
+        if nodes is None:
+            return rng.keep_mask(key, h[0].numel(), p, h.dtype).view(h.shape)
+        return rng.keep_rows(key, nodes, width, p, h.dtype)
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
-        return x.dropped(self.keep(x.entries, layer, p), 1.0 / (1.0 - p))
+        return x.dropped(rng.keep_mask(rng.fold(self.key, layer), x.entries, p), 1.0 / (1.0 - p))
 
-    def arcs(self, values: Tensor, graph: GraphBatch, layer: int, p: float) -> Tensor:
-        """Drop arc values [A, K] with probability p; what an arc draws does not depend on which others are alive."""
+    def arcs(self, values: Tensor, graph: GraphBatch, block: Block, layer: int, p: float) -> Tensor:
+        """Drop values [A, K] of a block's arcs with probability p; an arc draws the same whichever others are alive."""
         heads = values.shape[1]
-        keep = self.keep(graph.draws_per_run * heads, layer, p, values.dtype).reshape(-1, heads)[graph.draw_slot]
-        return values * keep.mul_(1.0 / (1.0 - p))
+        draws = rng.keep_mask(rng.fold(self.key, layer), graph.draws_per_run * heads, p, values.dtype)
+        slot = graph.draw_slot if block.arcs is None else graph.draw_slot[block.arcs]
+        return values * draws.reshape(-1, heads)[slot].mul_(1.0 / (1.0 - p))
 
 
 class Backbone(ABC):
@@ -94,6 +101,9 @@ class Backbone(ABC):
     other: Layout
     buffers: frozenset[str] = frozenset()
     """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
+    reach: int | None = None
+    """How many steps along edges an output reads, for backbones whose layers use `GraphBatch.layer`, so that nodes that
+    do not matter are left out; None for those that are always computed on all nodes."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
     edge_features: int = 0

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
-from aceglt.graph import GraphBatch
+from aceglt.graph import Block, GraphBatch
 from aceglt.ops import DroppedFeatures, Features
 from aceglt.portable import SLOPE, LayerSpec
 
 _Stem = tuple[Features, Tensor, Tensor]
 
 # Dropout draws by place: features, coefficients of both layers, then the hidden layer head by head.
-_INPUT, _ATTENTION_0, _ATTENTION_1, _HIDDEN = range(4)
+_INPUT, _ATTENTION, _HIDDEN = 0, (1, 2), 3
 
 
 class GAT(Backbone):
@@ -32,6 +32,7 @@ class GAT(Backbone):
 
     name = "gat"
     self_loops = True
+    reach = 2
     coefficients = "attention"
 
     def __init__(
@@ -69,11 +70,11 @@ class GAT(Backbone):
     def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         features, projected, scores = state
         x = dropout.features(features, _INPUT, self.dropout) if dropout is not None else features
-        coefficients = self._attention(graph, x.matmul(projected), scores, dropout, _ATTENTION_0)
-        z = self._first_layer(weights, graph, coefficients, x, dropout)
+        coefficients = self._attention(graph, 0, x.matmul(projected), scores, dropout)
+        z = self._first_layer(weights, graph.layer(0), coefficients, x, dropout)
         vectors = torch.stack([weights["layer1.source"], weights["layer1.target"]], dim=-1)  # [S, 1, C, 2]
-        (values,) = self._attention(graph, z @ vectors[:, 0], scores, dropout, _ATTENTION_1)
-        return ops.spmm(graph, values, z) + weights["layer1.bias"]
+        (values,) = self._attention(graph, 1, z @ vectors[:, 0], scores, dropout)
+        return ops.spmm(graph.layer(1), values, z) + weights["layer1.bias"]
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         firsts = [weights[_first(head)] for head in range(self.heads)]
@@ -82,7 +83,7 @@ class GAT(Backbone):
     def _first_layer(
         self,
         weights: Weights,
-        graph: GraphBatch,
+        block: Block,
         coefficients: tuple[Tensor, ...],
         x: Features | DroppedFeatures,
         dropout: Dropout | None,
@@ -92,8 +93,8 @@ class GAT(Backbone):
         second = weights["layer1.weight"].unflatten(1, (self.heads, self.hidden)).unbind(1)
         parts = []
         for head, values in enumerate(coefficients):
-            aggregated = ops.spmm(graph, values, x.matmul(weights[_first(head)]))
-            hidden = self._activate(aggregated, biases[head], dropout, _HIDDEN + head)
+            aggregated = ops.spmm(block, values, x.matmul(weights[_first(head)]))
+            hidden = self._activate(aggregated, block, biases[head], dropout, _HIDDEN + head)
             parts.append(ops.linear(hidden, second[head]))
         return torch.stack(parts).sum(dim=0)
 
@@ -110,20 +111,21 @@ class GAT(Backbone):
         return projected
 
     def _attention(
-        self, graph: GraphBatch, logits: Tensor, scores: Tensor, dropout: Dropout | None, place: int
+        self, graph: GraphBatch, layer: int, logits: Tensor, scores: Tensor, dropout: Dropout | None
     ) -> tuple[Tensor, ...]:
         """Coefficients [A] of each head from the nodes' logits [S, N, 2·heads]."""
-        source, target = logits.flatten(0, 1).chunk(2, dim=1)
-        arcs = F.leaky_relu(ops.arc_sum(graph, source, target), SLOPE)
-        coefficients = ops.row_softmax(graph, arcs)  # [A, heads]
+        block = graph.layer(layer)
+        source, target = logits.chunk(2, dim=2)
+        sums = ops.arc_sum(block, source.flatten(0, 1), target[:, : block.targets].flatten(0, 1))
+        coefficients = ops.row_softmax(block, F.leaky_relu(sums, SLOPE))  # [A, heads]
         if dropout is not None:
-            coefficients = dropout.arcs(coefficients, graph, place, self.dropout)
-        return (coefficients * scores.unsqueeze(1)).t().contiguous().unbind(0)
+            coefficients = dropout.arcs(coefficients, graph, block, _ATTENTION[layer], self.dropout)
+        return (coefficients * ops.pick(block, scores).unsqueeze(1)).t().contiguous().unbind(0)
 
-    def _activate(self, h: Tensor, bias: Tensor, dropout: Dropout | None, place: int) -> Tensor:
+    def _activate(self, h: Tensor, block: Block, bias: Tensor, dropout: Dropout | None, place: int) -> Tensor:
         if dropout is None:
             return ops.elu_dropout(h, bias)
-        keep = dropout.keep(h[0].numel(), place, self.dropout, h.dtype).view(h.shape)
+        keep = dropout.keep(h, block.nodes, place, self.dropout)
         return ops.elu_dropout(h, bias, keep, 1.0 / (1.0 - self.dropout))
 
 

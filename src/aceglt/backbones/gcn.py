@@ -17,6 +17,7 @@ class GCN(Backbone):
 
     name = "gcn"
     self_loops = True
+    reach = 2
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -27,7 +28,8 @@ class GCN(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = normalise(graph, edge_values)
-        hidden = ops.spmm(graph, adjacency, x.matmul(weights["layer0.weight"]))
+        first = graph.layer(0)
+        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency
 
     def head(
@@ -35,8 +37,9 @@ class GCN(Backbone):
     ) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
-            hidden = dropout(hidden, 0, self.dropout)
-        return ops.spmm(graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
+            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
+        second = graph.layer(1)
+        return ops.spmm(second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]))
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         first, second = weights["layer0.weight"], weights["layer1.weight"]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
-from aceglt.graph import GraphBatch
+from aceglt.graph import Block, GraphBatch
 from aceglt.ops import Features
 from aceglt.portable import LayerSpec
 
@@ -21,6 +21,7 @@ class GIN(Backbone):
 
     name = "gin"
     self_loops = False
+    reach = 2
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -38,15 +39,16 @@ class GIN(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = ops.arc_values(graph, edge_values) / graph.in_degree
-        return torch.relu(_layer(weights, 0, graph, adjacency, x.matmul(weights["layer0.weight"]))), adjacency
+        hidden = _layer(weights, 0, graph.layer(0), adjacency, x.matmul(weights["layer0.weight"]))
+        return torch.relu(hidden), adjacency
 
     def head(
         self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
     ) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
-            hidden = dropout(hidden, 0, self.dropout)
-        return _layer(weights, 1, graph, adjacency, ops.linear(hidden, weights["layer1.weight"]))
+            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
+        return _layer(weights, 1, graph.layer(1), adjacency, ops.linear(hidden, weights["layer1.weight"]))
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         return [_spec(weights, 0, "relu"), _spec(weights, 1, "none")]
@@ -58,7 +60,8 @@ def _spec(weights: Weights, layer: int, activation: str) -> LayerSpec:
     return LayerSpec(weight, (weight.shape[1],), activation, own=own.reshape(()), bias=bias[0])
 
 
-def _layer(weights: Weights, layer: int, graph: GraphBatch, adjacency: Tensor, z: Tensor) -> Tensor:
+def _layer(weights: Weights, layer: int, block: Block, adjacency: Tensor, z: Tensor) -> Tensor:
     """The rest of a layer after its weight, z [S, N, H]: linear maps commute, and both widths get smaller."""
-    own = torch.addcmul(weights[f"layer{layer}.bias"], z, 1.0 + weights[f"layer{layer}.epsilon"])
-    return own + ops.spmm(graph, adjacency, z)
+    targets = z if block.targets == block.sources else z[:, : block.targets]
+    own = torch.addcmul(weights[f"layer{layer}.bias"], targets, 1.0 + weights[f"layer{layer}.epsilon"])
+    return own + ops.spmm(block, ops.pick(block, adjacency), z)

@@ -95,7 +95,7 @@ class ResGCN(Backbone):
     def _activated(self, weights: Weights, norm: int, h: Tensor, dropout: Dropout | None) -> Tensor:
         normed = F.layer_norm(h, h.shape[-1:])
         activated = torch.addcmul(weights[f"norm{norm}.shift"], normed, weights[f"norm{norm}.scale"]).relu()
-        return activated if dropout is None else dropout(activated, norm, self.dropout)
+        return activated if dropout is None else dropout(activated, None, norm, self.dropout)
 
     def _conv(self, weights: Weights, graph: GraphBatch, scores: Tensor, layer: int, x: Tensor) -> Tensor:
         terms = None

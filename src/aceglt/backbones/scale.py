@@ -62,6 +62,7 @@ class InPartitions(Around):
     def __init__(self, inner: Backbone, count: int) -> None:
         super().__init__(inner)
         self.count = count
+        self.reach = None
         self._cut: tuple[GraphBatch, list[_Part]] | None = None  # the last graph, which validation comes back to
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:

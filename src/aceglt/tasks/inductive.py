@@ -49,6 +49,9 @@ class InductiveProblem(NodeProblem):
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         return super().measure(outputs, split) if split == "train" else self.measured(split).measure(outputs, split)
 
+    def reads(self, split: Split) -> Tensor | None:
+        return super().reads(split) if split == "train" else self.measured(split).reads(split)
+
     def measured(self, split: Split) -> NodeProblem:
         return {"train": self, "val": self.validation, "test": self.whole}[split]
 

@@ -62,7 +62,7 @@ class NodeProblem(Problem):
 
     def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
         """The objective's on the training nodes, plus the teacher's signal on all nodes."""
-        labelled = self.objective.loss(outputs[:, self.train], self.y[self.train])
+        labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
         if soft is None:
             return labelled
         return labelled + soft.beta * self.objective.distil(outputs, soft.targets)
@@ -70,6 +70,10 @@ class NodeProblem(Problem):
     def soften(self, outputs: Tensor) -> Tensor:
         return self.objective.soften(outputs)
 
+    def reads(self, split: Split) -> Tensor | None:
+        nodes: Tensor = getattr(self, split)
+        return nodes
+
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         nodes: Tensor = getattr(self, split)
-        return self.objective.measure(outputs[:, nodes], self.y[nodes])
+        return self.objective.measure(outputs.index_select(1, nodes), self.y[nodes])

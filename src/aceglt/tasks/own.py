@@ -37,6 +37,10 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
         def metric(self) -> str:
             return problem.metric if metric is None else name_of(metric).rpartition(":")[2]
 
+        def reads(self, split: Split) -> Tensor | None:
+            own = loss if split == "train" else metric
+            return problem.reads(split) if own is None else None
+
         def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
             if loss is None:
                 return problem.loss(outputs, soft, key)
