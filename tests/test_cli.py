@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import aceglt
 from aceglt import cli
 from aceglt.config import Config
 from aceglt.errors import ConfigError
+from aceglt.rundir import results_of
 
 FAST = (
     "--method", "ugs", "--axis", "joint", "--signal", "labels", "--levels", "2", "--seeds", "2", "--epochs", "3",
@@ -341,8 +343,8 @@ def test_show_of_a_run_repeats_its_table(run: Path, tmp_path: Path) -> None:
 
 
 def test_show_of_an_unfinished_run_says_so(run: Path) -> None:
-    results = (run / "results.json").read_text().replace('"finished": true', '"finished": false')
-    (run / "results.json").write_text(results)
+    results = {**results_of(run), "finished": False}
+    (run / "results.json").write_text(json.dumps(results))
     assert "not finished" in _ok("show", run)
 
 

@@ -171,7 +171,7 @@ def test_damaged_results_are_refused(content: str, tmp_path: Path) -> None:
 
 def test_reading_a_missing_json_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot read it"):
-        read_json(tmp_path / "nothing.json")
+        read_json(tmp_path / "nothing.json", "look elsewhere")
 
 
 def test_a_default_name_is_found_again_with_other_stopping_rules_but_not_with_other_settings() -> None:
