@@ -14,7 +14,7 @@ from search_samples import graph, outcome, search
 import aceglt
 from aceglt import rng
 from aceglt.backbones import build
-from aceglt.determinism import deterministic
+from aceglt.determinism import deterministic_torch
 from aceglt.errors import ConfigError
 from aceglt.masks import Counts
 from aceglt.rundir import read_json
@@ -61,7 +61,9 @@ def test_an_evaluation_is_deterministic_where_it_or_the_search_is_asked_to_be(
     ticket: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr("aceglt.evaluation.determined", lambda wanted: seen.append(wanted) or deterministic(wanted))
+    monkeypatch.setattr(
+        "aceglt.evaluation.deterministic_torch", lambda wanted: seen.append(wanted) or deterministic_torch(wanted)
+    )
     given = [aceglt.evaluate(ticket, graph(), seeds=1, device="cpu", deterministic=wanted) for wanted in (False, True)]
     assert given[0] == given[1]
     assert seen == [False, True]
@@ -78,13 +80,13 @@ def _threads() -> Iterator[None]:
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
 def test_the_number_of_threads_changes_results_within_tolerance_only(backbone: str) -> None:
     problem = tiny_problem(nodes=300, features=200)
-    model = build(backbone, 200, 3, 64)
+    model = build(backbone, 200, 3, 8 if backbone == "gat" else 64)  # eight heads
     total = Counts(model.prunable.size, problem.graph.num_edges)
     masks, start = random_masks(total, total), model.init([0], problem.device)
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(fit(problem, model, start, masks, 5, Training(0.01, 5e-4), rng.keys([0], 1, "threads")))
+        found.append(fit(problem, model, start, masks, 3, Training(0.01, 5e-4), rng.keys([0], 1, "threads")))
     for other in found[1:]:
         assert other.params is not None
         assert found[0].params is not None
@@ -93,17 +95,16 @@ def test_the_number_of_threads_changes_results_within_tolerance_only(backbone: s
 
 
 def test_what_cannot_be_computed_deterministically_is_refused_and_torch_left_as_it_was() -> None:
-    with pytest.raises(ConfigError, match="cannot be computed deterministically"), deterministic(True):
+    with pytest.raises(ConfigError, match="cannot be computed deterministically"), deterministic_torch(True):
         torch.zeros(3).put_(torch.tensor([0]), torch.tensor([1.0]))
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_other_errors_pass_and_what_was_set_before_stays_set() -> None:
+def test_warnings_are_not_enough_other_errors_pass_and_what_was_set_before_stays_set() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with pytest.raises(RuntimeError, match="something else"), deterministic(True):
-            assert not torch.is_deterministic_algorithms_warn_only_enabled()
-            raise RuntimeError("something else")
+        with pytest.raises(ZeroDivisionError), deterministic_torch(True):
+            1 / torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
@@ -118,8 +119,8 @@ def test_a_gpu_gives_the_same_bits_twice(settings: dict[str, Any], backbone: str
     data = graph(nodes=400) if task != "inductive" else _with_unlabelled(graph(nodes=400))
     one, other = (
         aceglt.search(
-            data, device="cuda", deterministic=True, tickets="all", backbone=backbone, task=task, axis="joint", levels=2,
-            seeds=3, epochs=30, hidden=64, **layers, **settings,
+            data, device="cuda", deterministic=True, tickets="all", backbone=backbone, task=task, axis="joint",
+            levels=2, seeds=3, epochs=30, hidden=64, **layers, **settings,
         )
         for _ in range(2)
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Searches killed at random, in the middle of writes too, end byte by byte as undisturbed ones. With -s, it says how."""
+"""Searches killed at random, in the middle of writes too, end byte by byte as undisturbed ones; -s shows how."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_search_killed_three_times_ends_as_an_undisturbed_one(case: Case, tmp_
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_search_killed_often_ends_as_an_undisturbed_one(case: Case, tmp_path: Path) -> None:
     undisturbed = _undisturbed(case, tmp_path)
-    tally = kill(undisturbed, 12, random.Random(str(case)))
+    tally = kill(undisturbed, 6, random.Random(str(case)))
     print(f"\n{case}: {undisturbed.steps} steps, killed at {dict(tally)}")
 
 

@@ -12,7 +12,7 @@ from aceglt.errors import ConfigError
 
 
 @contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
+def deterministic_torch(wanted: bool) -> Iterator[None]:
     """Hold torch to deterministic algorithms in this block, if wanted; where it has none, that is a ConfigError.
 
     Torch's own settings are put back afterwards. cuBLAS reads its setting when it is first used, so a process that has

@@ -10,7 +10,7 @@ import torch
 
 from aceglt import rng
 from aceglt.backbones import Backbone, Params
-from aceglt.determinism import deterministic as determined
+from aceglt.determinism import deterministic_torch
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
@@ -94,7 +94,7 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    with determined(deterministic or config.deterministic):
+    with deterministic_torch(deterministic or config.deterministic):
         problem = build_problem(config, source).to(pick_device(device))
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)

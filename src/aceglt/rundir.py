@@ -55,7 +55,7 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self.path / ".lock"
         new = not lock.exists()
-        self._lock = open(lock, "w")
+        self._lock = open(lock, "w")  # noqa: SIM115  # held as long as the directory is
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -129,9 +129,7 @@ class RunDir:
 
 
 def read_json(path: Path, way_out: str) -> dict[str, Any]:
-    """What `write_checked_json` wrote, or RunError with what is wrong. Without a checksum, as older files are, it is read
-    all the same.
-    """
+    """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
     try:
         values = json.loads(path.read_text())
         stated = values.pop("sha256", None) if isinstance(values, dict) else None

@@ -16,7 +16,7 @@ import torch
 from aceglt import __version__, checkpoint, datasets
 from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
-from aceglt.determinism import deterministic
+from aceglt.determinism import deterministic_torch
 from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.files import write_checked_json
 from aceglt.levels import Search, SearchObserver, State
@@ -115,7 +115,7 @@ def search(
     source = data if data is not None else datasets.load(config.dataset, data_root)
     name = config.dataset if data is not None else None
     with ExitStack() as stack:
-        stack.enter_context(deterministic(config.deterministic))
+        stack.enter_context(deterministic_torch(config.deterministic))
         problem = build_problem(config, source, name).to(pick_device(device))
         problem = customise(problem, own.loss, own.metric)
         backbone = build_backbone(config, problem, own)
