@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -210,10 +211,21 @@ def test_a_failing_system_call_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_
     assert message == "results.json: No space left on device"
 
 
+def test_a_termination_outside_of_a_command_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
+
+
 def test_divergence_is_one_line(tmp_path: Path) -> None:
     result = _run("search", "--dataset", npz(tmp_path), *FAST, "--lr", "1e30", "--epochs", "20")
     assert result.exit_code == 2
-    assert "the loss became NaN or infinite at epoch" in result.stderr
+    assert result.stderr.startswith("error: level 0, dense: the loss became NaN or infinite at epoch")
     assert result.stderr.count("\n") == 1
 
 
