@@ -24,7 +24,8 @@ from aceglt import datasets, rng
 from aceglt.backbones import build
 from aceglt.masks import Counts, Masks
 from aceglt.problem import Problem
-from aceglt.train import Scoring, Training, fit
+from aceglt.train import fit
+from aceglt.update import Scoring, Training
 
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
 SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="best")

@@ -21,7 +21,8 @@ from aceglt.masks import Counts, Masks
 from aceglt.methods import Ace, Level, Method, Random, Selection, Ugs
 from aceglt.problem import Soft
 from aceglt.tasks import NodeProblem
-from aceglt.train import Scoring, Training, fit
+from aceglt.train import fit
+from aceglt.update import Scoring, Training
 
 
 class Log:

@@ -21,7 +21,8 @@ from aceglt.stats import Readings, p_worse, paired_t_test, winning
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
 from aceglt.ticket import Ticket
-from aceglt.train import Training, fit
+from aceglt.train import fit
+from aceglt.update import Training
 
 
 @dataclass(frozen=True)

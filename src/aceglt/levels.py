@@ -22,7 +22,8 @@ from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, share
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.problem import Problem, Soft, Split
-from aceglt.train import Fit, Scoring, Training, Watch, fit
+from aceglt.train import Fit, Watch, fit
+from aceglt.update import Scoring, Training
 
 
 class SearchObserver(Protocol):

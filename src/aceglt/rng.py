@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -24,9 +25,9 @@ def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str =
     return torch.tensor([_digest(seed, *purpose) for seed in seeds], dtype=torch.int64, device=device)
 
 
-def fold(key: Tensor, value: int) -> Tensor:
+def fold(key: Tensor, value: int | Tensor) -> Tensor:
     """New keys from old ones and a number (an epoch, a layer), on the device and without a host synchronisation."""
-    return _mix(key + _signed((value + 1) * 0x5851F42D4C957F2D))
+    return _mix(key + ((value + 1) * _FOLD if isinstance(value, Tensor) else _signed((value + 1) * _FOLD)))
 
 
 def uniform(key: Tensor, n: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,35 +17,12 @@ from aceglt.graph import Graph, GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
 from aceglt.problem import Contrast, Focus, Problem, Soft
+from aceglt.update import Elements, Scoring, Training
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _WORTH = 2.5  # of 3 passes over all nodes, how many are left where parts of the graph are worth their while
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """How weights are trained."""
-
-    lr: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How scores are trained beside the weights (Equation 2)."""
-
-    lambda_edges: float
-    lambda_weights: float
-    decay: bool
-    """Whether weight decay touches the scores."""
-    clamp: bool
-    """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
-    epoch: Literal["best", "last"]
-    """Whose scores are used: the best-validation epoch's or the last one's."""
-    weights: bool = True
-    """Whether weights have scores; without, a weight's score is the weight itself."""
 
 
 Watch = Callable[[slice, int, Scores], bool]
@@ -113,10 +90,7 @@ def fit(
 
 
 class _Trainer:
-    """One group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
-
-    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
-    """
+    """One group of runs in training."""
 
     def __init__(
         self,
@@ -129,77 +103,51 @@ class _Trainer:
         scoring: Scoring | None,
         soft: Soft | None,
     ) -> None:
-        self.problem, self.backbone, self.runs = problem, backbone, masks.runs
-        self.scoring, self.soft, self.key = scoring, soft, key
+        self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
         self.train, self.val = _places(problem, backbone, masks.edges, soft is None)
-        self.alive = self._matrices(masks.weights.to(start.prunable.dtype))
-        self.weights = self._matrices(start.prunable * masks.weights)
-        others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
-        self.others = {name: part for name, part in others.items() if name not in backbone.buffers}
-        self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
-        if self.contrast is not None:
-            self.others |= self.contrast.start(self.runs, problem.device)
-        self.edge_values = masks.edges.to(start.prunable.dtype)  # [S, E]: scores, or 1 where alive
-        self.weight_scores: dict[str, Tensor] = {}
-        groups = [{"params": [*self.weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
-        if scoring is not None:
-            first = initial_scores(key, masks)
-            self.edge_values = first.edges
-            if scoring.weights:
-                self.weight_scores = self._matrices(first.weights)
-                self.effective = {name: torch.empty_like(part) for name, part in self.weights.items()}
-            decay = training.weight_decay if scoring.decay else 0.0
-            groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": decay})
-        self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
-
-    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
-        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
-        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+        extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
+        scores = initial_scores(key, masks) if scoring is not None else None
+        self.elements = Elements(backbone, start, masks, training, scoring, scores, extra)
+        self.progress = _Progress(masks.runs, problem.device)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
-        best = _Best(self.runs, self.edge_values.device)
-        diverged = torch.zeros(self.runs, dtype=torch.int64, device=self.edge_values.device)
+        elements, progress = self.elements, self.progress
         for epoch in range(1, epochs + 1):
-            loss = self._step(epoch - 1, best)
-            diverged = torch.where((diverged == 0) & ~torch.isfinite(loss), epoch, diverged)
+            self._step(first=epoch == 1)
             if observer is not None:
-                observer.on_epoch(epoch, epochs, self.runs, best.mean)
+                observer.on_epoch(epoch, epochs, elements.runs, progress.mean)
             if watch is not None:
-                self._check_finite(diverged, epoch)
-                if watch(epoch, self._scores(self._kept())):
+                progress.check(elements.finite())
+                if watch(epoch, elements.scores()):
                     break
-        best.update(epoch, self._validate(), self._kept())
-        self._check_finite(diverged, epoch)
-        return self._result(best)
+        elements.remember(progress.validated(self._validate(self._weights())))
+        progress.check(elements.finite())
+        return self._result()
 
-    def _check_finite(self, diverged: Tensor, epoch: int) -> None:
-        """`diverged` [S] says at which epoch the loss did; the last update has no loss after it."""
-        for part in (*self._all_weights(), *self._kept()):
-            finite = part.view(self.runs, -1).isfinite().all(dim=1)
-            diverged = torch.where((diverged == 0) & ~finite, epoch, diverged)
-        _check_finite(diverged)
+    def _weights(self) -> Weights:
+        elements = self.elements
+        return {**elements.effective(), **elements.others, **elements.buffers}
 
-    def _step(self, epoch: int, best: _Best) -> Tensor:
+    def _step(self, first: bool) -> None:
         """Validate the weights that the last epoch left, then train them for one more."""
-        prunable, others = _leaves(self._effective()), _leaves(self.others)
-        edge_values = self.edge_values.detach().requires_grad_(self.scoring is not None)
-        trained = {**prunable, **others}
-        weights = {**trained, **self.buffers}
-        train = self.train
+        elements, train = self.elements, self.train
+        trained = _leaves({**elements.effective(), **elements.others})
+        edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
+        weights = {**trained, **elements.buffers}
         state = self.backbone.stem(weights, train.graph, edge_values, train.features)
-        if epoch > 0:
-            best.update(epoch, self._validate(weights, state), self._kept())
-        key = rng.fold(self.key, 2 + epoch)
+        if not first:
+            elements.remember(self.progress.validated(self._validate(weights, state)))
+        key = rng.fold(self.key, 2 + self.progress.epoch)
         if self.contrast is None:
             outputs = train.outputs(self.backbone.head(weights, train.graph, state, Dropout(key)))
             loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
         else:
             loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
-        wanted = [*trained.values(), *([edge_values] if self.scoring else [])]
+        wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
-        self._update(dict(zip(trained, grads, strict=False)), grads[-1])
-        return loss.detach()
+        elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
+        self.progress.trained(loss.detach())
 
     def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
         """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
@@ -208,68 +156,22 @@ class _Trainer:
         corrupted = self.backbone.apply(weights, self.train.graph, edge_values, features)
         return contrast.loss(outputs, corrupted, weights)
 
-    def _effective(self) -> dict[str, Tensor]:
-        """The weights that act: with scores, their product."""
-        if not self.weight_scores:
-            return self.weights
-        for name, part in self.weights.items():
-            torch.mul(part, self.weight_scores[name], out=self.effective[name])
-        return self.effective
-
-    def _update(self, grads: dict[str, Tensor], edges: Tensor) -> None:
-        """Gradients of weights and scores from those of the effective weights, then one step of Adam."""
-        for name, part in self.others.items():
-            part.grad = grads[name].contiguous()  # the fused update reads memory in order
-        for name, weight in self.weights.items():
-            grad = grads[name].contiguous()
-            if self.scoring is None or not self.weight_scores:
-                weight.grad = grad.mul_(self.alive[name])
-            else:
-                score, l1 = self.weight_scores[name], self.effective[name]  # the buffer is free until the next forward
-                torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
-                score.grad = l1.addcmul_(grad, weight)
-                weight.grad = grad.mul_(score)
-        if self.scoring is not None:
-            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
-        self.optimiser.step()
-        if self.scoring is not None and self.scoring.clamp:
-            for score in (*self.weight_scores.values(), self.edge_values):
-                score.clamp_(0.0, 1.0)
-
-    def _kept(self) -> list[Tensor]:
-        """What of the best epoch is kept: scores, or weights."""
-        if self.scoring is None:
-            return self._all_weights()
-        return [*(self.weight_scores or self.weights).values(), self.edge_values]
-
-    def _all_weights(self) -> list[Tensor]:
-        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
-        others = {**self.others, **self.buffers}
-        return [*self.weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
-
     @torch.no_grad()
-    def _validate(self, weights: Weights | None = None, state: Any = None) -> Tensor:
+    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
         """[S] validation metric; `state` is the training's stem, which validation at the same place shares."""
-        weights = weights or {**self._effective(), **self.others, **self.buffers}
         val = self.val
         if state is not None and val is self.train:
             outputs = self.backbone.head(weights, val.graph, state, None)
         else:
-            outputs = self.backbone.apply(weights, val.graph, val.values(self.edge_values), val.features)
+            outputs = self.backbone.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
         return self.problem.measure(val.outputs(outputs), "val")
 
-    def _result(self, best: _Best) -> Fit:
-        matrices, like = len(self.weights), self.edge_values
-        if self.scoring is None:
-            params = Params(_flat(best.kept[:matrices], like), _flat(best.kept[matrices:], like))
-            return Fit(best.val, best.epoch, params, None)
-        kept = best.kept if self.scoring.epoch == "best" else self._kept()
-        return Fit(best.val, best.epoch, None, self._scores(kept))
-
-    @staticmethod
-    def _scores(kept: list[Tensor]) -> Scores:
-        """Scores as `_kept` lists them: matrix by matrix, then the edges'."""
-        return Scores(_flat(kept[:-1], kept[-1]), kept[-1])
+    def _result(self) -> Fit:
+        elements, val, epoch = self.elements, self.progress.val, self.progress.best
+        if elements.scoring is None:
+            return Fit(val, epoch, elements.best_params(), None)
+        scores = elements.best_scores() if elements.scoring.epoch == "best" else elements.scores()
+        return Fit(val, epoch, None, scores)
 
 
 @dataclass(frozen=True)
@@ -328,44 +230,50 @@ def _place(
     return _Place(batch, features, focus, spread)
 
 
-class _Best:
-    """The first epoch with the highest validation metric, for each run; on the device, without synchronisation."""
+class _Progress:
+    """How far each run is and how it fares; on the device, in place and without synchronisation."""
 
     def __init__(self, runs: int, device: torch.device) -> None:
+        self.epoch = torch.zeros((), dtype=torch.int64, device=device)
+        """Finished epochs."""
         self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)
-        self.epoch = torch.zeros(runs, dtype=torch.int64, device=device)
-        self.kept: list[Tensor] = []
+        """Best validation metric."""
+        self.best = torch.zeros(runs, dtype=torch.int64, device=device)
+        """The first epoch that had it."""
+        self._diverged = torch.zeros(runs, dtype=torch.int64, device=device)
 
-    def update(self, epoch: int, val: Tensor, tensors: list[Tensor]) -> None:
+    def validated(self, val: Tensor) -> Tensor:
+        """[S] for which runs the last epoch was better than all before."""
         better = val > self.val
-        if not self.kept:
-            self.kept = [t.clone() for t in tensors]
-        elif val.device.type != "cpu" or bool(better.any()):
-            for kept, new in zip(self.kept, tensors, strict=True):
-                torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, kept, out=kept)
-        self.val = torch.where(better, val, self.val)
-        self.epoch = torch.where(better, epoch, self.epoch)
+        self.val.copy_(torch.where(better, val, self.val))
+        self.best.copy_(torch.where(better, self.epoch, self.best))
+        return better
+
+    def trained(self, loss: Tensor) -> None:
+        """One more epoch is finished, with this loss [S]."""
+        self.epoch.add_(1)
+        self._note(torch.isfinite(loss))
+
+    def check(self, finite: Tensor) -> None:
+        """Raises TrainingError if a loss, or now the last update, which no loss has seen, was not finite."""
+        self._note(finite)
+        epochs = self._diverged[self._diverged > 0].tolist()
+        if epochs:
+            raise TrainingError(
+                f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
+                "try a lower learning rate (--lr) or check the features"
+            )
+
+    def _note(self, finite: Tensor) -> None:
+        self._diverged.copy_(torch.where((self._diverged == 0) & ~finite, self.epoch, self._diverged))
 
     def mean(self) -> float:
+        """Of the runs' best validation metrics."""
         return float(self.val.mean())
 
 
 def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.detach().requires_grad_() for name, part in parts.items()}
-
-
-def _flat(parts: list[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
-
-
-def _check_finite(diverged: Tensor) -> None:
-    epochs = diverged[diverged > 0].tolist()
-    if epochs:
-        raise TrainingError(
-            f"the loss became NaN or infinite at epoch {min(epochs)} in {len(epochs)} run(s); "
-            "try a lower learning rate (--lr) or check the features"
-        )
 
 
 def _cat(fits: list[Fit]) -> Fit:

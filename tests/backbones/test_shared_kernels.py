@@ -9,7 +9,8 @@ from samples import tiny_problem
 from aceglt import rng
 from aceglt.backbones import BACKBONES, build
 from aceglt.masks import Counts, Masks
-from aceglt.train import Scoring, Training, fit
+from aceglt.train import fit
+from aceglt.update import Scoring, Training
 
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
 SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="last")

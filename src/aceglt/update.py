@@ -1,0 +1,156 @@
+"""What a training changes: weights, scores and Adam's state, and how one step changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from aceglt.backbones.base import Backbone, Params
+from aceglt.masks import Masks, Scores
+
+
+@dataclass(frozen=True)
+class Training:
+    """How weights are trained."""
+
+    lr: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How scores are trained beside the weights (Equation 2)."""
+
+    lambda_edges: float
+    lambda_weights: float
+    decay: bool
+    """Whether weight decay touches the scores."""
+    clamp: bool
+    """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
+    epoch: Literal["best", "last"]
+    """Whose scores are used: the best-validation epoch's or the last one's."""
+    weights: bool = True
+    """Whether weights have scores; without, a weight's score is the weight itself."""
+
+
+class Elements:
+    """Weights and scores of a group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
+
+    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        start: Params,
+        masks: Masks,
+        training: Training,
+        scoring: Scoring | None,
+        scores: Scores | None,
+        extra: Mapping[str, Tensor],
+    ) -> None:
+        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept."""
+        self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
+        self._alive = self._matrices(masks.weights.to(start.prunable.dtype))
+        self._weights = self._matrices(start.prunable * masks.weights)
+        others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
+        self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)
+        self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
+        self.edge_values = masks.edges.to(start.prunable.dtype)
+        """[S, E] scores, or 1 where alive."""
+        self._scores: dict[str, Tensor] = {}
+        groups = [{"params": [*self._weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
+        if scoring is not None:
+            assert scores is not None
+            self.edge_values = scores.edges
+            if scoring.weights:
+                self._scores = self._matrices(scores.weights)
+                self._effective = {name: torch.empty_like(part) for name, part in self._weights.items()}
+            decay = training.weight_decay if scoring.decay else 0.0
+            groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": decay})
+        self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
+
+    @property
+    def scored(self) -> bool:
+        return self.scoring is not None
+
+    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
+        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
+        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+
+    def effective(self) -> dict[str, Tensor]:
+        """The prunable weights that act, [S, *shape] by name: with scores, their product."""
+        if not self._scores:
+            return self._weights
+        for name, part in self._weights.items():
+            torch.mul(part, self._scores[name], out=self._effective[name])
+        return self._effective
+
+    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
+        """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
+        for name, part in self.others.items():
+            part.grad = grads[name].contiguous()  # the fused update reads memory in order
+        for name, weight in self._weights.items():
+            grad = grads[name].contiguous()
+            if self.scoring is None or not self._scores:
+                weight.grad = grad.mul_(self._alive[name])
+            else:
+                score, l1 = self._scores[name], self._effective[name]  # the buffer is free until the next forward
+                torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
+                score.grad = l1.addcmul_(grad, weight)
+                weight.grad = grad.mul_(score)
+        if self.scoring is not None:
+            assert edges is not None
+            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
+        self._optimiser.step()
+        if self.scoring is not None and self.scoring.clamp:
+            for score in (*self._scores.values(), self.edge_values):
+                score.clamp_(0.0, 1.0)
+
+    def remember(self, better: Tensor) -> None:
+        """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
+        current = self._current()
+        if not self._best:
+            self._best = [part.clone() for part in current]
+        elif bool(better.any()):
+            for best, part in zip(self._best, current, strict=True):
+                torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
+
+    def finite(self) -> Tensor:
+        """[S] whether nothing has diverged."""
+        parts = [*self._all_weights(), *self._current()]
+        return torch.stack([part.view(self.runs, -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
+
+    def best_params(self) -> Params:
+        """The weights of each run's best epoch, without scoring."""
+        matrices, like = len(self._weights), self.edge_values
+        return Params(_flat(self._best[:matrices], like), _flat(self._best[matrices:], like))
+
+    def best_scores(self) -> Scores:
+        """The scores of each run's best epoch, with scoring."""
+        return Scores(_flat(self._best[:-1], self._best[-1]), self._best[-1])
+
+    def scores(self) -> Scores:
+        """The scores as they are now, with scoring."""
+        *matrices, edges = self._current()
+        return Scores(_flat(matrices, edges), edges)
+
+    def _current(self) -> list[Tensor]:
+        if self.scoring is None:
+            return self._all_weights()
+        return [*(self._scores or self._weights).values(), self.edge_values]
+
+    def _all_weights(self) -> list[Tensor]:
+        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
+        others = {**self.others, **self.buffers}
+        return [*self._weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
+
+
+def _flat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
