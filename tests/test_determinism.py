@@ -19,7 +19,8 @@ from aceglt.errors import ConfigError
 from aceglt.masks import Counts
 from aceglt.rundir import read_json
 from aceglt.ticket import Ticket
-from aceglt.train import Training, fit
+from aceglt.train import fit
+from aceglt.update import Training
 
 ACE: dict[str, Any] = {"method": "ace", "signal": "teacher", "method_options": {"rounds": 1, "refine_epochs": 2}}
 
