@@ -15,7 +15,7 @@ import aceglt
 from aceglt import rng
 from aceglt.backbones import build
 from aceglt.determinism import deterministic_torch
-from aceglt.errors import ConfigError
+from aceglt.errors import ConfigError, RunError
 from aceglt.masks import Counts
 from aceglt.rundir import read_json
 from aceglt.ticket import Ticket
@@ -38,6 +38,8 @@ def test_deterministic_searches_are_recorded_as_such_and_give_the_same_bits(tmp_
         search(out=tmp_path / name, deterministic=True, tickets="all", **ACE)
         assert read_json(tmp_path / name / "environment.json", "")["deterministic"] is True
     assert outcome(tmp_path / "one") == outcome(tmp_path / "other")
+    with pytest.raises(RunError, match="deterministic: True → False"):
+        search(out=tmp_path / "one", **ACE)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
