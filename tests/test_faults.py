@@ -219,6 +219,7 @@ def _cuts(finished: Path, run: Path, lengths: Any) -> None:
     for length in lengths(len(content)):
         (run / "checkpoint").write_bytes(content[:length])
         assert _refused(run, "checkpoint"), length
+    print(f"\nrefused at {len(lengths(len(content)))} lengths")
     (run / "checkpoint").unlink()
     search(out=run, tickets="all")
     assert outcome(run) == outcome(finished)

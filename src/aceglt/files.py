@@ -34,7 +34,8 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        problem.filename = str(path)
+        if problem.errno is not None:  # else it is only a message
+            problem.filename = str(path)
         raise
 
 

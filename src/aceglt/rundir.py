@@ -16,6 +16,9 @@ from aceglt.errors import ConfigError, RunError
 from aceglt.files import append_line, json_digest, short_digest, write_checked_json
 
 
+_NO_CONFIG = "restore it from a copy or choose another --out"
+
+
 class RunDir:
     """Everything about one search, in one folder that one process at a time may write to."""
 
@@ -99,14 +102,14 @@ class RunDir:
         return {**config.identity(), "data": data}
 
     def _read_config(self) -> tuple[Config, Any]:
-        values = read_json(self.config, "restore it from a copy or choose another --out")
+        values = read_json(self.config, _NO_CONFIG)
         if values.pop("format", None) != 1:
-            raise RunError(f"{self.config}: unknown format; it was written by another version of aceglt")
+            raise RunError(f"{self.config}: unknown format; it was written by another version of aceglt; {_NO_CONFIG}")
         data = values.pop("data", None)
         try:
             return Config.from_dict(values), data
         except ConfigError as problem:
-            raise RunError(f"{self.config}: damaged ({problem})") from None
+            raise RunError(f"{self.config}: damaged ({problem}); {_NO_CONFIG}") from None
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
