@@ -15,7 +15,6 @@ from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import append_line, json_digest, short_digest, write_checked_json
 
-
 _NO_CONFIG = "restore it from a copy or choose another --out"
 
 
