@@ -12,7 +12,7 @@ from search_samples import bits_flipped
 from aceglt import checkpoint, storage
 from aceglt.errors import RunError
 from aceglt.levels import LevelRecord, Outcome, Selected, State
-from aceglt.masks import Counts, Masks
+from aceglt.masks import Counts, Masks, Scores
 
 TOTAL = Counts(11, 5)
 
@@ -28,22 +28,24 @@ def _states() -> list[State]:
     untested = Outcome([0.5, 0.1], None, [3, 1], 1.5)
     record = LevelRecord(1, Counts(9, 5), dense, 2.5, 7, {"weights": {"distinct": [3, 4]}})
     soft = torch.rand(2, 4, 3)
-    chosen = Selected(_masks(1), 0.5, 3, {"a": [1.0]})
+    chosen = Selected(_masks(1), 0.5, 3, {"a": [1.0]}, {"edges": [0.25, None]}, {"alive": [True]})
+    scores = Scores(torch.rand(2, 11).where(_masks(2).weights, torch.nan), torch.rand(2, 5))
     return [
         State(),
         State(dense=dense),
         State(dense=untested, soft=soft),
         State(dense=dense, soft=soft, selected=chosen),
         State(dense=dense, soft=soft, masks=_masks(0), records=(record,)),
-        State(dense=dense, masks=_masks(0), selected=chosen, records=(record, record)),
+        State(dense=dense, masks=_masks(0), importance=scores, records=(record,)),
+        State(dense=dense, masks=_masks(0), importance=scores, selected=chosen, records=(record, record)),
     ]
 
 
 def _plain(value: Any) -> Any:
     """Tensors as lists, so that states compare."""
     if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, (State, Selected, Masks)):
+        return value.dtype, value.nan_to_num(-1.0).tolist()
+    if isinstance(value, (State, Selected, Masks, Scores)):
         return {name: _plain(part) for name, part in vars(value).items()}
     return value
 
@@ -93,6 +95,18 @@ def test_a_checkpoint_whose_content_does_not_fit_together_is_refused(change: dic
     checkpoint.save(path, _states()[-1])
     payload, tensors = storage.read_tensors(path, "checkpoint", 1, RunError)
     storage.write_tensors(path, "checkpoint", 1, {**payload, **change}, tensors)
+    with pytest.raises(RunError, match="does not fit this search"):
+        checkpoint.load(path, TOTAL)
+
+
+def test_a_checkpoint_with_importances_of_another_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint.save(path, State(importance=Scores(torch.rand(2, 11), torch.rand(2, 9))))
+    with pytest.raises(RunError, match="does not fit this search"):
+        checkpoint.load(path, TOTAL)
+    checkpoint.save(path, State(importance=Scores(torch.rand(2, 11), torch.rand(2, 5))))
+    payload, tensors = storage.read_tensors(path, "checkpoint", 1, RunError)
+    storage.write_tensors(path, "checkpoint", 1, payload, {**tensors, "importance.edges": torch.rand(3)})
     with pytest.raises(RunError, match="does not fit this search"):
         checkpoint.load(path, TOTAL)
 

@@ -20,6 +20,8 @@ from aceglt import cli
 from aceglt.config import Config
 from aceglt.errors import ConfigError
 from aceglt.rundir import results_of
+from aceglt.stats import mean_std
+from aceglt.wording import percent, spread
 
 FAST = (
     "--method", "ugs", "--axis", "joint", "--signal", "labels", "--levels", "2", "--seeds", "2", "--epochs", "3",
@@ -237,13 +239,11 @@ def test_a_search_ends_with_a_table_and_where_things_are(tmp_path: Path) -> None
     lines = printed.splitlines()
     assert lines[0].startswith("ugs (labels) on ")
     assert lines[1].split() == ["level", "model", "graph", "val", "test", "MACs", "wins?"]
-    assert re.fullmatch(r"dense +– +– +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ +\d+ *", lines[2])
-    assert re.fullmatch(r" +1 +20\.\d\d % +4\.\d\d % +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ +\d+ +(yes|no)/(yes|no)/\?", lines[3])  # noqa: E501  # fmt: skip
+    assert re.fullmatch(r"dense +– +– +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ +[\d.]+ k *", lines[2])
+    assert re.fullmatch(r" +1 +20\.\d\d % +4\.\d\d % +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+ +[\d.]+ k +(yes|no)/(yes|no)/\?", lines[3])  # noqa: E501  # fmt: skip
     assert lines[4].split()[0] == "2"
     assert "…" not in printed
-    assert f"Results: {tmp_path}/run/results.json" in lines
-    assert f"Report:  {tmp_path}/run/report.html" in lines
-    assert any(line.startswith(f"Ticket:  {tmp_path}/run/tickets/level_") for line in lines)
+    assert lines[-1].startswith(f"Files:       {tmp_path}/run/report.html, {tmp_path}/run/tickets/level_")
 
 
 def test_the_table_is_whole_on_a_narrow_page_with_its_widest_values() -> None:
@@ -280,7 +280,7 @@ def test_the_lines_of_a_search_show_the_mean_over_seeds(tmp_path: Path) -> None:
 
 def test_tuning_says_that_test_was_not_read(tmp_path: Path) -> None:
     printed = _ok("search", "--dataset", npz(tmp_path), *FAST, "--no-test", "--out", tmp_path / "run")
-    assert printed.count("not read") == 3
+    assert printed.count("not read") == 4  # three rows of the table and a line of the story
     assert events(tmp_path / "run", "test read") == []
 
 
@@ -343,15 +343,42 @@ def test_without_plotly_a_search_says_how_to_get_a_report(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     printed = _ok("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run")
     assert "no report: the report needs plotly: pip install plotly" in printed
-    assert "Report:" not in printed
+    assert "report.html" not in printed
 
 
 # show, evaluate, datasets
 
 
-def test_show_of_a_run_repeats_its_table(run: Path, tmp_path: Path) -> None:
+def test_show_of_a_run_with_levels_repeats_what_the_search_ended_with(run: Path, tmp_path: Path) -> None:
     again = _ok("search", "--dataset", tmp_path / "tiny.npz", *FAST, "--tickets", "all", "--out", run)
-    assert _ok("show", run) == again
+    assert _ok("show", run, "--levels") == again
+
+
+def test_show_of_a_run_tells_its_story_in_ten_lines(run: Path) -> None:
+    lines = _ok("show", run).splitlines()
+    assert len(lines) == 10
+    results = json.loads((run / "results.json").read_text())
+    first, last = results["levels"]
+    story = {name: text.strip() for name, _, text in (line.partition(":") for line in lines[1:])}
+    assert lines[0].startswith("ugs (labels) on ")
+    assert "2 levels, 2 seeds" in lines[0]
+    assert f"test {spread(results['dense']['test'])}, val {spread(results['dense']['val'])}" in story["Dense"]
+    assert f"edges {percent(first['graph_sparsity'])} to {percent(last['graph_sparsity'])}" in story["Pruned"]
+    assert story["Test"].endswith(f"{spread([mean_std(last['test'])[0]])} at the last level")
+    assert story["Significant"] == "undetermined"
+    for criterion in ("paper", "strict"):
+        winner = results["highest_winning"][criterion]
+        expected = "no level wins" if winner is None else f"wins at level {winner['level']}: "
+        assert story[criterion.capitalize()].startswith(expected)
+    assert spread(last["fluctuation"]["edges"]) in story["Rank change"]
+    assert "(6 epochs per seed)" in story["Cost"]
+    assert str(run / "report.html") in story["Files"]
+
+
+def test_show_of_dense_alone_tells_what_there_is(tmp_path: Path) -> None:
+    search(out=tmp_path / "dense", levels=0)
+    names = [line.partition(":")[0] for line in _ok("show", tmp_path / "dense").splitlines()[1:]]
+    assert names == ["Dense", "Files"]
 
 
 def test_show_of_an_unfinished_run_says_so(run: Path) -> None:
@@ -381,6 +408,44 @@ def test_show_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "no such file" in _refused("show", tmp_path / "nothing")
     assert "is not a run directory" in _refused("show", tmp_path)
     assert "not a readable ticket file" in _refused("show", npz(tmp_path))
+
+
+# report
+
+
+def test_report_of_one_run_goes_into_its_directory(run: Path) -> None:
+    (run / "report.html").unlink()
+    assert _ok("report", run) == f"{run / 'report.html'}\n"
+    assert "ugs (labels)" in (run / "report.html").read_text()
+
+
+def test_report_of_several_runs_goes_where_it_is_told(run: Path, tmp_path: Path) -> None:
+    search(out=tmp_path / "random", method="random")
+    page = tmp_path / "new" / "both.html"
+    assert _ok("report", run, tmp_path / "random", "-o", page) == f"{page}\n"
+    assert "random (labels), data: levels" in page.read_text()
+    assert "ugs (labels), tiny.npz: levels" in page.read_text()
+    assert _ok("report", run, tmp_path / "random") == "report.html\n"
+    assert Path("report.html").is_file()
+
+
+def test_report_draws_static_plots(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    printed = _ok("report", run, "--static", tmp_path / "plots", "--format", "png").splitlines()
+    assert set(map(Path, printed[1:])) == set((tmp_path / "plots").iterdir())
+    assert any(line.endswith("time.png") for line in printed)
+
+
+def test_report_refuses_in_one_line_and_writes_nothing(run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert "unknown format 'gif'" in _refused("report", run, "-o", page, "--static", tmp_path / "x", "--format", "gif")
+    assert "is not a run directory" in _refused("report", run, tmp_path, "-o", page)
+    assert "given twice" in _refused("report", run, run, "-o", page)
+    assert "is a folder" in _refused("report", run, "-o", tmp_path)
+    (run / "results.json").write_text('{"format": 1}')
+    assert "results.json: damaged" in _refused("report", run, "-o", page)
+    assert not page.exists()
+    assert not (tmp_path / "x").exists()
 
 
 def test_evaluate_compares_a_ticket_with_dense(run: Path) -> None:
@@ -426,7 +491,7 @@ def test_the_version_is_the_packages() -> None:
 
 
 def test_help_names_every_command_and_every_setting() -> None:
-    assert all(name in _ok("--help") for name in ("search", "evaluate", "show", "datasets"))
+    assert all(name in _ok("--help") for name in ("search", "evaluate", "show", "report", "datasets"))
     help_text = CliRunner().invoke(cli.app, ["search", "-h"], env={"COLUMNS": "300"}, terminal_width=300).stdout
     for name in Config.__dataclass_fields__:
         if name not in ("test", "method_options"):

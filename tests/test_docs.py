@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
-    "python -m pytest -m slow -s tests/test_kills.py tests/test_faults.py": "takes half an hour",
+    "python -m pytest -m slow -s tests/test_kills.py tests/test_faults.py": "is the campaign of that page",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
 }

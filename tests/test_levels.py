@@ -17,7 +17,7 @@ from aceglt.errors import ConfigError
 from aceglt.graph import Graph
 from aceglt.levels import Search, State
 from aceglt.macs import inference_macs
-from aceglt.masks import Counts, Masks
+from aceglt.masks import Counts, Masks, Scores
 from aceglt.methods import Ace, Level, Method, Random, Selection, Ugs
 from aceglt.problem import Soft
 from aceglt.tasks import NodeProblem
@@ -286,6 +286,17 @@ def test_a_method_that_miscounts_is_found_out() -> None:
 
     search = make_search(Greedy())
     with pytest.raises(ConfigError, match=r"method 'greedy' kept \[90, 90\] weights, asked for 72"):
+        search.select(search.train_dense(State()))
+
+
+def test_a_method_whose_scores_are_not_of_every_element_is_found_out() -> None:
+    class Partial(Random):
+        def select(self, level: Level) -> Selection:
+            few = torch.ones(level.masks.runs, 3)
+            return replace(super().select(level), scores=Scores(few, few))
+
+    search = make_search(Partial())
+    with pytest.raises(ConfigError, match=r"returned scores of Counts\(weights=3, edges=3\)"):
         search.select(search.train_dense(State()))
 
 

@@ -128,12 +128,12 @@ def test_log_importance_is_finite_for_any_score() -> None:
 
 def test_trim_keeps_a_random_part_of_the_sample() -> None:
     sample = torch.tensor([True, False, True, True, False, True, True])
-    trimmed = torch.stack([sampling.trim(sample, 2, key[None]) for key in rng.keys(range(2000), "trim")])
+    trimmed = torch.stack([sampling.trim(sample, 5, 2, key[None]) for key in rng.keys(range(2000), "trim")])
     assert trimmed.sum(dim=1).tolist() == [2] * 2000
     counts = trimmed.sum(dim=0)
     assert counts[~sample].tolist() == [0, 0]
     assert stats.chisquare(counts[sample].numpy()).pvalue > 0.01
-    assert torch.equal(sampling.trim(sample, 5, rng.keys([0], "trim")), sample)
+    assert torch.equal(sampling.trim(sample, 5, 5, rng.keys([0], "trim")), sample)
 
 
 def test_cosine_of_samples() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aceglt import storage
 from aceglt.errors import RunError
+from aceglt.importance import SIDES
 from aceglt.levels import LevelRecord, Outcome, Selected, State
-from aceglt.masks import Counts, Masks
+from aceglt.masks import Counts, Masks, Scores
 
 _KIND, _VERSION = "checkpoint", 1
 
@@ -25,6 +27,10 @@ def save(path: Path, state: State) -> None:
             tensors[f"{name}.edges"] = storage.pack(masks.edges)
     if state.soft is not None:
         tensors["soft"] = state.soft
+    if state.importance is not None:
+        for side in SIDES:  # the dead have none, and are most elements of a late level
+            values = getattr(state.importance, side)
+            tensors |= {f"known.{side}": storage.pack(~values.isnan()), f"importance.{side}": values[~values.isnan()]}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
@@ -47,12 +53,18 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         edges = storage.unpack(tensors[f"{name}.edges"], total.edges)
         return Masks(weights.to(device), edges.to(device))
 
+    def importance() -> Scores | None:
+        if "known.weights" not in tensors:
+            return None
+        return Scores(*(_spread(tensors, side, getattr(total, side)).to(device) for side in SIDES))
+
     try:
         chosen, facts = masks("selected"), payload["selected"]
         return State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
+            importance=importance(),
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
@@ -60,8 +72,14 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
+def _spread(tensors: dict[str, Tensor], side: str, n: int) -> Tensor:
+    """[S, n] importance, NaN where none was saved."""
+    known, values = storage.unpack(tensors[f"known.{side}"], n), tensors[f"importance.{side}"]
+    return torch.full(known.shape, torch.nan, dtype=values.dtype).masked_scatter(known, values)
+
+
 def _facts(selected: Selected) -> dict[str, Any]:
-    return {"seconds": selected.seconds, "epochs": selected.epochs, "diagnostics": selected.diagnostics}
+    return {f.name: getattr(selected, f.name) for f in fields(selected) if f.name != "masks"}
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:

@@ -138,6 +138,9 @@ def search(
     ] = None,
     tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
     out: Run = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard to RUN/tensorboard.")
+    ] = False,
     epochs: Annotated[int | None, _option("Epochs of a full training [default: 200].", panel=_TRAIN)] = None,
     hidden: Annotated[int | None, _option("Hidden units [default: 512; resgcn: 128].", panel=_TRAIN)] = None,
     layers: Annotated[int | None, _option("Layers of resgcn [default: 28].", panel=_TRAIN)] = None,
@@ -275,11 +278,11 @@ def search(
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(
             out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, runs_at_once=runs_at_once,
-            observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
+            tensorboard=tensorboard, observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
         )  # fmt: skip
     from aceglt.show import print_run
 
-    print_run(console, path, result.results)
+    print_run(console, path, result.results, levels=True)
     for note in result.notes:
         console.print(f"no report: {note}", highlight=False, markup=False)
 
@@ -387,19 +390,50 @@ def export(
 
 @app.command()
 @_guarded
-def show(path: Annotated[Path, typer.Argument(help="A run directory or a ticket file.")]) -> None:
-    """Say what a run found or what a ticket is."""
+def show(
+    path: Annotated[Path, typer.Argument(help="A run directory or a ticket file.")],
+    levels: Annotated[bool, typer.Option("--levels", help="Of a run, print the table of levels too.")] = False,
+) -> None:
+    """Say what a run found, in ten lines, or what a ticket is."""
     from aceglt import show as pages
     from aceglt.rundir import is_run, results_of
 
     if path.is_dir():
         if not is_run(path):
             raise ConfigError(f"{path} is not a run directory (it has no config.json)")
-        pages.print_run(console, path, results_of(path))
+        pages.print_run(console, path, results_of(path), levels)
         return
     from aceglt.ticket import Ticket
 
     pages.print_ticket(console, Ticket.load(path))
+
+
+@app.command()
+@_guarded
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, finished or not.")],
+    out: Annotated[
+        Path | None,
+        _option("The HTML file [default: report.html, in the run directory if there is one run].", "--out", "-o"),
+    ] = None,
+    static: Annotated[Path | None, _option("Draw every plot into this folder too (needs matplotlib).")] = None,
+    format: Annotated[str, typer.Option(help="Of the --static plots: svg, png or pdf.")] = "svg",
+) -> None:
+    """Write one self-contained page about a run, or about several side by side."""
+    from aceglt.report import load_runs, write_report
+    from aceglt.report.static import check_static, write_static
+
+    if static is not None:
+        check_static(format)
+    path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; -o takes the HTML file to write")
+    views = load_runs(runs, path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(views, path)
+    plots = [] if static is None else write_static(views, static, format)
+    for file in (path, *plots):
+        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -18,8 +19,9 @@ from aceglt import rng
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
+from aceglt.importance import Excerpt, fluctuation, importance
 from aceglt.macs import inference_macs
-from aceglt.masks import Counts, Masks, share
+from aceglt.masks import Counts, Masks, Scores, share
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.problem import Problem, Soft, Split
 from aceglt.train import Fit, Watch, fit
@@ -60,6 +62,10 @@ class LevelRecord:
     select_seconds: float
     select_epochs: int
     diagnostics: Mapping[str, Any]
+    fluctuation: Mapping[str, Any] | None = None
+    """Change of ranks since the level before, lists over runs; None if either level has no scores."""
+    excerpt: Mapping[str, Any] | None = None
+    """The first run's edges in a small part of the graph."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Selected:
     seconds: float
     epochs: int
     diagnostics: Mapping[str, Any]
+    fluctuation: Mapping[str, Any] | None = None
+    excerpt: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class State:
     dense: Outcome | None = None
     soft: Tensor | None = None  # [S, N, C] the dense models' predictions
     masks: Masks | None = None  # masks of the last finished level; None before the first
+    importance: Scores | None = None  # of the last choice, what the next one's is compared with
     selected: Selected | None = None
     records: tuple[LevelRecord, ...] = ()
 
@@ -108,6 +117,10 @@ class Search:
     def total(self) -> Counts:
         return Counts(self.backbone.prunable.size, self.problem.graph.num_edges)
 
+    @cached_property
+    def excerpt(self) -> Excerpt:
+        return Excerpt.of(self.problem.graph)
+
     def full_masks(self) -> Masks:
         return Masks.full(len(self.config.seeds), self.total, self.problem.device)
 
@@ -122,11 +135,19 @@ class Search:
     def select(self, state: State) -> State:
         """Choose the next level's masks (line 2 of Algorithm 3)."""
         began = time.monotonic()
-        selection = self.method.select(self._level(state))
+        level = self._level(state)
+        selection = self.method.select(level)
         _check_selection(selection, self.keep(state), self.method.name)
-        seconds = time.monotonic() - began
-        chosen = Selected(selection.masks, seconds, selection.epochs, selection.diagnostics)
-        return replace(state, selected=chosen)
+        now = None if selection.scores is None else importance(selection.scores, level.masks)
+        chosen = Selected(
+            selection.masks,
+            time.monotonic() - began,
+            selection.epochs,
+            selection.diagnostics,
+            fluctuation(state.importance, now) if state.importance is not None and now is not None else None,
+            self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0]),
+        )
+        return replace(state, importance=now, selected=chosen)
 
     def retrain(self, state: State) -> tuple[State, Params]:
         """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""
@@ -134,7 +155,10 @@ class Search:
         assert chosen is not None
         number = state.level + 1
         outcome, params = self._train_in_isolation(number, chosen.masks)
-        record = LevelRecord(number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics)
+        record = LevelRecord(
+            number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics, chosen.fluctuation,
+            chosen.excerpt,
+        )  # fmt: skip
         return replace(state, masks=chosen.masks, selected=None, records=(*state.records, record)), params
 
     def start_masks(self, state: State) -> Masks:
@@ -256,3 +280,6 @@ def _check_selection(selection: Selection, keep: Counts, method: str) -> None:
         wanted = getattr(keep, side)
         if any(count != wanted for count in counts):
             raise ConfigError(f"method '{method}' kept {counts} {side}, asked for {wanted}")
+    if selection.scores is not None and selection.scores.total != selection.masks.total:
+        found, expected = selection.scores.total, selection.masks.total
+        raise ConfigError(f"method '{method}' returned scores of {found}, the search has {expected}")

@@ -74,6 +74,10 @@ class Scores:
     weights: Tensor  # [S, P]
     edges: Tensor  # [S, E]
 
+    @property
+    def total(self) -> Counts:
+        return Counts(self.weights.shape[1], self.edges.shape[1])
+
     def __getitem__(self, runs: slice) -> Scores:
         return Scores(self.weights[runs], self.edges[runs])
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt import gpu
 from aceglt.graph import Block, GraphBatch, pointers
 
 with warnings.catch_warnings():  # torch says once per process that CSR tensors are in beta
@@ -52,6 +53,12 @@ def row_sum(block: Block, values: Tensor) -> Tensor:
     """[S·T] sum of arc values [A] at each target."""
     ones = values.new_ones(block.runs, block.sources, 1)
     return spmm(block, values, ones).reshape(-1)
+
+
+def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
+    """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
+    result: Tensor = _ScaleArcs.apply(values, factor, block)
+    return result
 
 
 def linear(h: Tensor, weight: Tensor) -> Tensor:
@@ -267,10 +274,22 @@ def _full(values: Tensor) -> Tensor:
 
 def _each_run(left: Tensor, right: Tensor) -> Tensor:
     """[S, n, H] products of one (sparse or dense) matrix with each run's."""
-    out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
+    runs, _, width = right.shape
+    if right.is_cuda and not left.is_sparse_csr:
+        return torch.matmul(left, right)
+    out = right.new_empty(runs, left.shape[0], width)
+    if left.is_sparse_csr and gpu.serves(right):
+        _kernel_product(left, right.reshape(-1, width), out.view(-1, width), tuple(left.shape))
+        return out
     for run, dense in enumerate(right):
         product(left, dense, out[run])
     return out
+
+
+def _kernel_product(left: Tensor, dense: Tensor, out: Tensor, shared: tuple[int, ...] | None = None) -> Tensor:
+    """CSR left · dense; `shared` is left's shape where it serves all runs."""
+    result: Tensor = gpu.kernels.spmm(left.crow_indices(), left.col_indices(), left.values(), dense, out, shared)
+    return result
 
 
 def _blockwise(left: Tensor, right: Tensor) -> Tensor:
@@ -284,6 +303,8 @@ def product(left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
     """left · dense into `out`; the plain operator would clear and copy the output besides."""
     if out is None:
         out = dense.new_empty(left.shape[0], dense.shape[1])
+    if gpu.serves(dense) and left.is_sparse_csr:
+        return _kernel_product(left, dense.contiguous(), out)
     return torch.addmm(out, left, dense, beta=0, out=out)
 
 
@@ -348,6 +369,27 @@ class _Pick(torch.autograd.Function):
         return grads[0].new_zeros(ctx.total).index_copy_(0, index, grads[0]), None
 
 
+class _ScaleArcs(torch.autograd.Function):
+    """The factors' gradient is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, factor: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        ctx.save_for_backward(values, factor)
+        return values * factor[block.row] * factor[block.col]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        block: Block = ctx.block
+        values, factor = ctx.saved_tensors
+        at_target, at_source = factor[block.row], factor[block.col]
+        grad = grads[0]
+        by_target, by_source = grad * values * at_source, (grad * values * at_target)[block.transpose]
+        total = product(_csr(block, by_target), torch.ones_like(factor).unsqueeze(1))
+        total += product(_transposed_csr(block, by_source), torch.ones_like(factor).unsqueeze(1))
+        return grad * at_target * at_source, total.squeeze(1), None
+
+
 class _Spmm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block) -> Tensor:
@@ -375,6 +417,9 @@ class _Spmm(torch.autograd.Function):
 
 def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """[A] inner products left[target] · right[source], without an arcs×width tensor."""
+    if gpu.serves(left):
+        products: Tensor = gpu.kernels.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
+        return products
     result: Tensor = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
     return result
 
@@ -529,6 +574,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(h, weight)
+        if h.is_cuda:
+            return h @ weight
         return (weight.transpose(1, 2).contiguous() @ h.transpose(1, 2)).transpose(1, 2).contiguous()
 
     @staticmethod
@@ -536,6 +583,8 @@ class _Linear(torch.autograd.Function):
         h, weight = ctx.saved_tensors
         grad = grads[0]
         grad_h = grad @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
+        if h.is_cuda:
+            return grad_h, h.transpose(1, 2) @ grad
         return grad_h, (grad.transpose(1, 2) @ h).transpose(1, 2).contiguous()
 
 

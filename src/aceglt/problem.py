@@ -78,6 +78,8 @@ class Problem(ABC):
     x: Tensor  # [N, F]
 
     task: ClassVar[str]
+    capturable: ClassVar[bool] = False
+    """Whether loss and validation always launch the same work on a GPU and never wait for it."""
 
     @staticmethod
     def from_data(

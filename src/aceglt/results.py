@@ -28,6 +28,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "epochs": c.epochs,
         "seeds": list(c.seeds),
         "dense": {**asdict(state.dense), "macs": search.macs()},
+        "excerpt": {"seed": c.seeds[0], "edges": search.excerpt.ends(search.problem.graph)},
         "levels": levels,
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
         "highest_winning": highest_winning(levels),
@@ -50,5 +51,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
         "epochs": {"select": record.select_epochs, "retrain": search.config.epochs},
         "winning": winning(dense, Readings(outcome.val, outcome.test)),
+        "fluctuation": record.fluctuation,
+        "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,
     }

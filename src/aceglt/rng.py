@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from aceglt import gpu
+
 _FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -55,12 +57,17 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
 
     Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
     """
+    if gpu.serves(key):
+        return _kernel_keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
     words = _bits(key, (n + 3) // 4)
     return _keep(words.view(torch.int16)[:, :n], drop, dtype)
 
 
 def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
     """[S, n, width] the rows [n] of what `keep_mask` draws for a matrix of this width, without the others."""
+    if gpu.serves(key):
+        out = torch.empty(len(key), len(rows), width, dtype=dtype, device=key.device)
+        return _kernel_keep(key, out, rows, drop)
     if width % 4:  # rows do not begin with a hash
         whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
         return whole.view(len(key), -1, width)[:, rows]
@@ -71,8 +78,16 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.d
 
 def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
     """Where lanes, uniform on -32768 … 32767, say that an element stays."""
-    threshold = min(round(drop * 65536), 65535) - 32768
-    return torch.ge(lanes, threshold, out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
+    return torch.ge(lanes, _threshold(drop), out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
+
+
+def _kernel_keep(key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> Tensor:
+    result: Tensor = gpu.kernels.keep(key, out, rows, (_GOLDEN, _MIX_1, _MIX_2), _threshold(drop))
+    return result
+
+
+def _threshold(drop: float) -> int:
+    return min(round(drop * 65536), 65535) - 32768
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class RunDir:
         """The checkpoint of a finished search, from which more levels can be searched."""
         self.tickets = self.path / "tickets"
         self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunDir:
@@ -130,7 +131,7 @@ class RunDir:
             path.unlink()
 
 
-def read_json(path: Path, way_out: str) -> dict[str, Any]:
+def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:
     """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
     try:
         values = json.loads(path.read_text())

@@ -23,12 +23,13 @@ from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.problem import Problem
-from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
 from aceglt.rundir import RunDir, read_json
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
+from aceglt.tensorboard import Scalars, check_tensorboard
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
@@ -68,6 +69,7 @@ def search(
     tickets: str = "best",
     preset: str = "default",
     runs_at_once: int | None = None,
+    tensorboard: bool = False,
     observer: SearchObserver | None = None,
     command: str | None = None,
     **settings: Any,
@@ -86,6 +88,7 @@ def search(
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: all); recorded, and kept when a search
             continues. On a CPU runs are always trained one by one.
+        tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
@@ -107,6 +110,8 @@ def search(
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
     if runs_at_once is not None and runs_at_once < 1:
         raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
+    if tensorboard:
+        check_tensorboard(out)
     if data is not None:
         settings["dataset"] = settings.get("dataset") or "data"
     names, own = take(settings)
@@ -125,6 +130,8 @@ def search(
         if run is not None:
             run.claim(config, problem.fingerprint)
         runner = _Runner(config, problem, backbone, method, run, tickets, observer, command)
+        if tensorboard and run is not None:
+            runner.scalars = stack.enter_context(Scalars(run.tensorboard))
         if problem.device.type == "cuda":
             runner.search.runs_at_once = runs_at_once
         return runner.go()
@@ -207,6 +214,7 @@ class _Runner:
         self.config, self.problem, self.run, self.policy = config, problem, run, policy
         self.command = command or "aceglt.search(…)"
         self.search = Search(problem, backbone, method, config, _Logged(run, observer))
+        self.scalars: Scalars | None = None
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
 
     def go(self) -> SearchResult:
@@ -286,6 +294,8 @@ class _Runner:
         results = summarise(self.search, state, finished)
         if self.run is not None:
             write_checked_json(self.run.results, results)
+        if self.scalars is not None:
+            self.scalars.update(results)
         self._drop_tickets(results)
         return results
 
@@ -350,7 +360,7 @@ class _Runner:
         if self.run is None:
             return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
         tickets = sorted(self.run.tickets.glob("level_*.safetensors"))
-        notes = self._report(results, [f"tickets/{path.name}" for path in tickets])
+        notes = self._report()
         if self.run.checkpoint.exists():
             self.run.checkpoint.replace(self.run.final)
         self._record_memory()
@@ -377,11 +387,10 @@ class _Runner:
         peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
         write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
 
-    def _report(self, results: dict[str, Any], tickets: list[str]) -> list[str]:
+    def _report(self) -> list[str]:
         assert self.run is not None
-        name = f"{self.config.method} ({self.config.signal})"
         try:
-            write_report([RunView(name, results, self.config.to_dict(), self.command, tickets)], self.run.report)
+            write_report(load_runs([self.run.path], self.run.path), self.run.report)
         except ReportUnavailable as problem:
             return [str(problem)]
         return []

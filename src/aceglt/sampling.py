@@ -43,8 +43,10 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
     return chosen
 
 
-def trim(sample: Tensor, size: int, key: Tensor) -> Tensor:
-    """A random `size` of the sampled elements."""
+def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
+    """A random `size` of the `count` sampled elements."""
+    if size == count:
+        return sample
     return lowest(torch.zeros(1, len(sample), device=sample.device), sample[None], size, key)[0]
 
 

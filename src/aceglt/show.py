@@ -10,71 +10,105 @@ from rich.console import Console
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std, metric_in_words
+from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std, metric_in_words, sparsest_winner
+from aceglt.wording import UNKNOWN, counted, duration, percent, quantity, spread
 
 if TYPE_CHECKING:
     from aceglt.bench import Benchmark, Latency, Row
     from aceglt.evaluation import Evaluation
     from aceglt.ticket import Ticket
 
+_SPARSITIES = {"weights": "model_sparsity", "edges": "graph_sparsity"}
+_BARS = "▁▂▃▄▅▆▇█"
 _WORDS = {True: "yes", False: "no", None: "undetermined"}
 
 
-def print_run(console: Console, path: Path, results: Mapping[str, Any]) -> None:
-    """The final table of a search, what won, and where things are."""
-    r = results
+def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: bool = False) -> None:
+    """The story of a search in ten lines; with `levels`, the table of its levels after the first of them."""
     try:
-        title = (
-            f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, "
-            f"{len(r['seeds'])} seed(s), {metric_in_words(r['metric'])}" + ("" if r["finished"] else "  — not finished")
-        )
-        table, verdict, files = _levels_table(r), _verdict(r), _files(path, r)
+        title, story, table = _title(results), _story(path, results), _levels_table(results)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
     console.print(title, highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
-    console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
-    console.print(verdict, highlight=False, markup=False)
-    console.print("\n".join(files), highlight=False, markup=False, soft_wrap=True)
+    if levels:
+        console.print(table)
+        console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
+    for name, text in story.items():
+        console.print(f"{name + ':':<13}{text}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _levels_table(results: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("level", "model", "graph", "val", "test", "MACs", "wins?"):
-        table.add_column(name, justify="right", no_wrap=True)
-    dense = results["dense"]
-    table.add_row("dense", "–", "–", _spread(dense["val"]), _spread(dense["test"]), _count(dense["macs"]), "")
-    for level in results["levels"]:
-        wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
-        table.add_row(
-            str(level["level"]), _percent(level["model_sparsity"]), _percent(level["graph_sparsity"]),
-            _spread(level["val"]), _spread(level["test"]), _count(level["macs"]), wins,
-        )  # fmt: skip
-    return table
-
-
-def _verdict(results: Mapping[str, Any]) -> str:
-    level = best_level(results)
-    if level is None:
-        return (
-            "No level matches dense on validation (criterion strict)." if results["levels"] else "Dense baseline only."
-        )
-    saved = results["dense"]["macs"] / level["macs"]
+def _title(r: Mapping[str, Any]) -> str:
     return (
-        f"Winner (strict: validation matches dense): level {level['level']}, model sparsity "
-        f"{_percent(level['model_sparsity'])}, graph sparsity {_percent(level['graph_sparsity'])}, "
-        f"{saved:.1f}× fewer MACs."
+        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, {r['task']} task: "
+        f"{counted(len(r['levels']), 'level')}, {counted(len(r['seeds']), 'seed')}, {metric_in_words(r['metric'])} in %"
+        + ("" if r["finished"] else "  — not finished")
     )
 
 
-def _files(path: Path, results: Mapping[str, Any]) -> list[str]:
-    lines = [f"Results: {path / 'results.json'}"]
-    if (path / "report.html").exists():
-        lines.append(f"Report:  {path / 'report.html'}")
-    tickets = _best_tickets(path, results)
-    if tickets:
-        lines.append(f"Ticket:  {tickets[0]}" + (f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""))
+def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
+    """Line by line; what there is nothing to say about is left out."""
+    dense, levels = r["dense"], r["levels"]
+    reading = "val" if dense["test"] is None else "test"
+    lines = {"Dense": f"test {spread(dense['test'])}, val {spread(dense['val'])}, {quantity(dense['macs'])} MACs"}
+    if levels:
+        lines["Pruned"] = ", ".join(f"{part} {_from_to(levels, key)}" for part, key in _SPARSITIES.items())
+        lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
+        lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
+        lines["Rank change"] = _fluctuation(levels)
+        lines["Cost"] = _cost(levels)
+    lines["Files"] = _files(path, r)
     return lines
+
+
+def _from_to(levels: Sequence[Mapping[str, Any]], key: str) -> str:
+    ends = dict.fromkeys(percent(levels[i][key]) for i in (0, -1))
+    return " to ".join(ends)
+
+
+def _by_level(means: Sequence[float]) -> str:
+    """Lowest, highest and last value, and a bar for each level."""
+    low, high = min(means), max(means)
+    bars = "".join(_BARS[int((len(_BARS) - 1) * (m - low) / ((high - low) or 1))] for m in means)
+    return f"{bars}  {100 * low:.2f} to {100 * high:.2f}, {100 * means[-1]:.2f} at the last level"
+
+
+def _winner(r: Mapping[str, Any], criterion: str) -> str:
+    verdicts = [level["winning"][criterion] for level in r["levels"]]
+    level = sparsest_winner(r["levels"], criterion)
+    if level is None:
+        return "undetermined" if None in verdicts else "no level wins"
+    places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
+    reading = "val" if level["test"] is None else "test"
+    return (
+        f"wins at level {level['level']}: {places}, {reading} {spread(level[reading])}, "
+        f"{r['dense']['macs'] / level['macs']:.1f}× fewer MACs"
+    )
+
+
+def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
+    """The mean over levels of how far elements move in the ranking by importance."""
+    known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
+    if not known:
+        return "unknown (it takes two levels with scores)"
+    sides = [f"{side} {spread([v for found in known for v in found[side]])} %" for side in ("weights", "edges")]
+    return f"from level to level {', '.join(sides)} of all places"
+
+
+def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
+    parts = {"choosing": "select", "retraining": "retrain"}
+    told = [
+        f"{word} {duration(sum(level['phases'][phase] for level in levels))} "
+        f"({counted(sum(level['epochs'][phase] for level in levels), 'epoch')} per seed)"
+        for word, phase in parts.items()
+    ]
+    return ", ".join(told)
+
+
+def _files(path: Path, results: Mapping[str, Any]) -> str:
+    report = path / ("report.html" if (path / "report.html").exists() else "results.json")
+    tickets = _best_tickets(path, results)
+    more = f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""
+    return f"{report}, {tickets[0]}{more}" if tickets else str(report)
 
 
 def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
@@ -88,6 +122,22 @@ def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
     return sorted(found, key=lambda p: names.index(p.name) if p.name in names else len(names))
 
 
+def _levels_table(results: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("level", "model", "graph", "val", "test", "MACs", "wins?"):
+        table.add_column(name, justify="right", no_wrap=True)
+    dense = results["dense"]
+    macs = dense["macs"]
+    table.add_row("dense", UNKNOWN, UNKNOWN, spread(dense["val"]), spread(dense["test"]), quantity(macs), "")
+    for level in results["levels"]:
+        wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
+        table.add_row(
+            str(level["level"]), percent(level["model_sparsity"]), percent(level["graph_sparsity"]),
+            spread(level["val"]), spread(level["test"]), quantity(level["macs"], beside=macs), wins,
+        )  # fmt: skip
+    return table
+
+
 def print_ticket(console: Console, ticket: Ticket) -> None:
     """What a ticket is."""
     c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
@@ -95,9 +145,9 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
     lines = [
         f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}, {c.task} task",
         f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
-        f"weights  {alive.weights:,} of {total.weights:,} ({_percent(ticket.model_sparsity)} sparse)",
-        f"edges    {alive.edges:,} of {total.edges:,} ({_percent(ticket.graph_sparsity)} sparse)",
-        f"MACs     {_count(macs)} of {_count(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
+        f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
+        f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
+        f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
         f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
         f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
         f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
@@ -111,11 +161,11 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     for name in ("initial weights", metric_in_words(result.metric), "val", "test"):
         table.add_column(name, justify="left" if name == "initial weights" else "right")
     for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
-        table.add_row(name, "dense", _spread(pair.dense.val), _spread(pair.dense.test))
-        table.add_row("", "ticket", _spread(pair.ticket.val), _spread(pair.ticket.test))
+        table.add_row(name, "dense", spread(pair.dense.val), spread(pair.dense.test))
+        table.add_row("", "ticket", spread(pair.ticket.val), spread(pair.ticket.test))
     console.print(
         f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
-        f"model sparsity {_percent(ticket.model_sparsity)}, graph sparsity {_percent(ticket.graph_sparsity)}",
+        f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}",
         highlight=False,
     )  # fmt: skip
     console.print(table)
@@ -144,7 +194,7 @@ def print_benchmark(console: Console, result: Benchmark) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     quantities: dict[str, Callable[[Row], str]] = {
-        "MACs": lambda row: _count(row.macs),
+        "MACs": lambda row: quantity(row.macs),
         "weights": lambda row: f"{row.parameters:,}",
         "edges": lambda row: f"{row.edges:,}",
         "file": lambda row: _bytes(row.file_bytes),
@@ -192,23 +242,5 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
     )
 
 
-def _spread(values: Sequence[float] | None) -> str:
-    if values is None:
-        return "not read"
-    mean, std = mean_std(values)
-    return f"{100 * mean:.2f} ± {100 * std:.2f}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2f} %"
-
-
 def _reading(value: float | None) -> str:
-    return "not read" if value is None else f"{100 * value:.2f}"
-
-
-def _count(value: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M")):
-        if value >= size:
-            return f"{value / size:.3f} {unit}"
-    return f"{value:.0f}"
+    return spread(None if value is None else [value])

@@ -89,7 +89,7 @@ def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]
 
     `levels` are entries of results.json that carry `level`, both sparsities and `winning`.
     """
-    return {criterion: _place(_sparsest_winner(levels, criterion)) for criterion in CRITERIA}
+    return {criterion: _place(sparsest_winner(levels, criterion)) for criterion in CRITERIA}
 
 
 def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[str, list[float]] | None:
@@ -108,7 +108,7 @@ def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[s
 
 def best_level(results: Mapping[str, Any]) -> Level | None:
     """The strict winner among the levels of a results.json, whose ticket is `.best`; `None` if none wins."""
-    return _sparsest_winner(results["levels"], "strict")
+    return sparsest_winner(results["levels"], "strict")
 
 
 def _differences(a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -141,7 +141,8 @@ def _finite(*readings: Sequence[float]) -> bool:
     return all(math.isfinite(value) for values in readings for value in values)
 
 
-def _sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
+def sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
+    """The sparsest of the levels that win under a criterion; `None` if none does."""
     return max((e for e in levels if e["winning"].get(criterion)), key=_number, default=None)
 
 

@@ -10,14 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from aceglt import rng
+from aceglt import gpu, rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
+from aceglt.capture import Captured
 from aceglt.errors import TrainingError
-from aceglt.graph import Graph, GraphBatch
+from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
 from aceglt.problem import Contrast, Focus, Problem, Soft
-from aceglt.update import Elements, Scoring, Training
+from aceglt.update import Elements, FusedElements, Scoring, Training
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _WORTH = 2.5  # of 3 passes over all nodes, how many are left where parts of the graph are worth their while
@@ -108,13 +109,18 @@ class _Trainer:
         self.train, self.val = _places(problem, backbone, masks.edges, soft is None)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
-        self.elements = Elements(backbone, start, masks, training, scoring, scores, extra)
+        kind = FusedElements if gpu.serves(start.prunable) else Elements
+        self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
         self.progress = _Progress(masks.runs, problem.device)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
+        step = Captured(self._step) if self._capturable() else self._step
         for epoch in range(1, epochs + 1):
-            self._step(first=epoch == 1)
+            if epoch == 1:
+                self._step(first=True)
+            else:
+                step()
             if observer is not None:
                 observer.on_epoch(epoch, epochs, elements.runs, progress.mean)
             if watch is not None:
@@ -129,7 +135,10 @@ class _Trainer:
         elements = self.elements
         return {**elements.effective(), **elements.others, **elements.buffers}
 
-    def _step(self, first: bool) -> None:
+    def _capturable(self) -> bool:
+        return isinstance(self.elements, FusedElements) and self.backbone.capturable and self.problem.capturable
+
+    def _step(self, first: bool = False) -> None:
         """Validate the weights that the last epoch left, then train them for one more."""
         elements, train = self.elements, self.train
         trained = _leaves({**elements.effective(), **elements.others})
@@ -198,15 +207,14 @@ def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: b
     view, steps = problem.view("val"), backbone.reach
     train = problem.focus("train", steps) if steps is not None and labels_alone else None
     val = problem.focus("val", steps) if steps is not None else None
-    if view is None and not _smaller(train, val):
-        whole = _place(problem.graph, problem.features, backbone, alive, None)
+    batch = problem.graph.batch(alive, backbone.self_loops)
+    if view is not None:
+        there = view.graph.batch(view.spread(alive), backbone.self_loops)
+        return _place(batch, problem.features, train), _place(there, view.features, val, view.spread)
+    if not _smaller(train, val):
+        whole = _place(batch, problem.features, None)
         return whole, whole
-    return (
-        _place(problem.graph, problem.features, backbone, alive, train),
-        _place(view.graph, view.features, backbone, view.spread(alive), val, view.spread)
-        if view is not None
-        else _place(problem.graph, problem.features, backbone, alive, val),
-    )
+    return _place(batch, problem.features, train), _place(batch, problem.features, val)
 
 
 def _smaller(train: Focus | None, val: Focus | None) -> bool:
@@ -217,17 +225,11 @@ def _smaller(train: Focus | None, val: Focus | None) -> bool:
 
 
 def _place(
-    graph: Graph,
-    features: Features,
-    backbone: Backbone,
-    alive: Tensor,
-    focus: Focus | None,
-    spread: Callable[[Tensor], Tensor] | None = None,
+    graph: GraphBatch, features: Features, focus: Focus | None, spread: Callable[[Tensor], Tensor] | None = None
 ) -> _Place:
-    batch = graph.batch(alive, backbone.self_loops)
-    if focus is not None:
-        batch, features = batch.within(focus.field), focus.features
-    return _Place(batch, features, focus, spread)
+    if focus is None:
+        return _Place(graph, features, None, spread)
+    return _Place(graph.within(focus.field), focus.features, focus, spread)
 
 
 class _Progress:

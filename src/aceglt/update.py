@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from aceglt import gpu
 from aceglt.backbones.base import Backbone, Params
 from aceglt.masks import Masks, Scores
 
@@ -63,17 +64,20 @@ class Elements:
         self.edge_values = masks.edges.to(start.prunable.dtype)
         """[S, E] scores, or 1 where alive."""
         self._scores: dict[str, Tensor] = {}
-        groups = [{"params": [*self._weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
         if scoring is not None:
             assert scores is not None
             self.edge_values = scores.edges
             if scoring.weights:
                 self._scores = self._matrices(scores.weights)
                 self._effective = {name: torch.empty_like(part) for name, part in self._weights.items()}
-            decay = training.weight_decay if scoring.decay else 0.0
-            groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": decay})
-        self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
+        self._start(training, training.weight_decay if scoring is not None and scoring.decay else 0.0)
+
+    def _start(self, training: Training, score_decay: float) -> None:
+        groups = [{"params": [*self._weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
+        if self.scoring is not None:
+            groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": score_decay})
+        self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
     @property
     def scored(self) -> bool:
@@ -119,7 +123,7 @@ class Elements:
             self._best = [part.clone() for part in current]
         elif bool(better.any()):
             for best, part in zip(self._best, current, strict=True):
-                torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
+                _replace(best, part, better)
 
     def finite(self) -> Tensor:
         """[S] whether nothing has diverged."""
@@ -149,6 +153,94 @@ class Elements:
         """The backbone's, in the order of the layouts; what an objective owns is not kept."""
         others = {**self.others, **self.buffers}
         return [*self._weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
+
+
+class FusedElements(Elements):
+    """On a GPU: a single pass over each matrix makes gradients, updates weights, scores and moments, multiplies weights
+    and scores for the next forward pass, and keeps the old values of runs that were better than ever before."""
+
+    def _start(self, training: Training, score_decay: float) -> None:
+        self._adam = gpu.kernels.Adam(training.lr, self.edge_values.device)
+        self._decay, self._score_decay = training.weight_decay, score_decay
+        for name, score in self._scores.items():
+            torch.mul(self._weights[name], score, out=self._effective[name])
+        both = dict.fromkeys(self._weights, 4 if self._scores else 2) | dict.fromkeys(self.others, 2)
+        parts = {**self._weights, **self.others}
+        self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in both.items()}
+        self._edge_moments = self.edge_values.new_zeros(2, *self.edge_values.shape)
+        self._best = [part.clone() for part in self._current()]
+        self._better = torch.zeros(self.runs, dtype=torch.bool, device=self.edge_values.device)
+        self._never = torch.zeros_like(self._better)
+
+    def effective(self) -> dict[str, Tensor]:
+        return self._effective if self._scores else self._weights
+
+    def remember(self, better: Tensor) -> None:
+        """Noted for the next update, which reads everything anyway."""
+        self._better.copy_(better)
+
+    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
+        self._adam.advance(self.edge_values.dtype)
+        best = dict(zip(map(id, self._current()), self._best, strict=True))
+        for name, weight in self._weights.items():
+            grad = grads[name].contiguous()
+            if self._scores:
+                self._update_product(name, grad, best)
+            else:
+                self._update(weight, self._moments[name], grad, best, self._decay, alive=self._alive[name])
+        for name, part in self.others.items():
+            self._update(part, self._moments[name], grads[name].contiguous(), best, self._decay)
+        for part in self.buffers.values():
+            if id(part) in best:
+                _replace(best[id(part)], part, self._better)
+        if self.scoring is not None:
+            assert edges is not None
+            l1, clamp = self.scoring.lambda_edges, self.scoring.clamp
+            self._update(
+                self.edge_values, self._edge_moments, edges.contiguous(), best, self._score_decay, l1=l1, clamp=clamp
+            )
+
+    def _update(
+        self, value: Tensor, moments: Tensor, grad: Tensor, best: Mapping[int, Tensor], decay: float, **options: Any
+    ) -> None:
+        kept = best.get(id(value))
+        target, better = (value, self._never) if kept is None else (kept, self._better)
+        self._adam.update(value, moments, grad, target, better, decay, **options)
+
+    def _update_product(self, name: str, grad: Tensor, best: Mapping[int, Tensor]) -> None:
+        assert self.scoring is not None
+        weight, score = self._weights[name], self._scores[name]
+        self._adam.update_product(
+            weight,
+            score,
+            self._effective[name],
+            self._moments[name],
+            grad,
+            best[id(score)],
+            self._better,
+            self._decay,
+            self._score_decay,
+            self.scoring.lambda_weights,
+            self.scoring.clamp,
+        )
+
+    def best_params(self) -> Params:
+        self._keep_last()
+        return super().best_params()
+
+    def best_scores(self) -> Scores:
+        self._keep_last()
+        return super().best_scores()
+
+    def _keep_last(self) -> None:
+        """What was to be remembered after the last update."""
+        for best, part in zip(self._best, self._current(), strict=True):
+            _replace(best, part, self._better)
+
+
+def _replace(best: Tensor, part: Tensor, better: Tensor) -> None:
+    """Runs' parts where they are better, in place."""
+    torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
 
 
 def _flat(parts: Sequence[Tensor], like: Tensor) -> Tensor:

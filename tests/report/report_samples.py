@@ -9,6 +9,7 @@ from aceglt.report import RunView
 from aceglt.stats import Readings, highest_winning, highest_winning_per_seed, winning
 
 MACS = 6_324_600_000
+EDGES = [[0, 1], [1, 2], [2, 7], [0, 7], [7, 9]]
 
 
 def results(
@@ -61,7 +62,8 @@ def with_diagnostics(run: RunView) -> RunView:
     """The same run with all optional fields of its levels."""
     draw = random.Random(3)
     levels = [{**level, **_optional(draw, level["level"])} for level in run.results["levels"]]
-    return RunView(run.name, {**run.results, "levels": levels}, run.config, run.command, run.tickets)
+    found = {**run.results, "levels": levels, "excerpt": {"seed": 0, "edges": EDGES}}
+    return RunView(run.name, found, run.config, run.command, run.tickets)
 
 
 def _readings(draw: random.Random, mean: float, seeds: int, test: bool) -> Readings:
@@ -96,6 +98,14 @@ def _optional(draw: random.Random, number: int) -> dict[str, Any]:
 
     return {
         "diagnostics": {"weights": choice(round(1_896_448 * 0.8**number)), "edges": choice(4522)},
+        "fluctuation": {side: [draw.uniform(0.1, 0.2) for _ in range(3)] for side in ("weights", "edges")}
+        if number > 1
+        else None,
+        "excerpt": {
+            "alive": [number < 3, True, True, True, False],
+            "importance": [0.5, 0.9, 1.0, 1.1, None],
+            "rank": [0.1, 0.5, 0.9, 1.0, None],
+        },
         "epochs": {"select": 560, "retrain": 200},
         "phases": {"select": round(70 * 0.9**number, 2), "retrain": round(25 * 0.9**number, 2)},
     }

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import view, with_diagnostics
+from report_samples import EDGES, view, with_diagnostics
 
 from aceglt.errors import AcegltError
 from aceglt.report import ReportUnavailable, RunView, write_report
-from aceglt.report.charts import PALETTE, sparsity_figure, time_figure
+from aceglt.report.charts import PALETTE, fluctuation_figure, sparsity_figure, time_figure
+from aceglt.report.excerpt import arrange, scenes
 from aceglt.report.page import headline, render
-from aceglt.report.view import duration, quantity
 from aceglt.stats import mean_std
+from aceglt.wording import duration, percent, quantity, spread
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\'$title'
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -62,7 +64,7 @@ class Page(HTMLParser):
             self.texts.append(data)
             if "caption" in self.open:
                 self._caption += data
-            elif self.open and self.open[-1] in ("th", "td"):
+            elif {"th", "td"} & set(self.open):
                 self.tables[self._caption][-1][-1] += data
 
     @property
@@ -88,7 +90,7 @@ def rows(found: Page, caption: str) -> list[dict[str, str]]:
 
 
 def hostile_view() -> RunView:
-    run = view(dataset=HOSTILE, method=HOSTILE, backbone=HOSTILE, axis="model", metric=HOSTILE)
+    run = with_diagnostics(view(dataset=HOSTILE, method=HOSTILE, backbone=HOSTILE, axis="model", metric=HOSTILE))
     return RunView(HOSTILE, run.results, {HOSTILE: HOSTILE}, HOSTILE, [f"javascript:{HOSTILE}"])
 
 
@@ -170,8 +172,8 @@ def test_the_level_table_matches_the_results() -> None:
             mean, std = mean_std(level[key])
             assert row[column] == f"{100 * mean:.2f} ± {100 * std:.2f}"
         assert row["Best seed, test"] == f"{100 * max(level['test']):.2f}"
-        assert row["Weights pruned"] == f"{100 * level['model_sparsity']:.1f} %"
-        assert row["Edges pruned"] == f"{100 * level['graph_sparsity']:.1f} %"
+        assert row["Weights pruned"] == f"{100 * level['model_sparsity']:.2f} %"
+        assert row["Edges pruned"] == f"{100 * level['graph_sparsity']:.2f} %"
         assert row["MACs"] == f"{level['macs'] / 1e9:.3f} G"
         assert row["Time"] == f"{level['seconds']:.1f} s"
         for criterion, verdict in level["winning"].items():
@@ -182,7 +184,7 @@ def test_the_winners_table_matches_the_results() -> None:
     run = view(seeds=3)
     (row,) = rows(page(run), "Sparsest winning level")
     strict = run.results["highest_winning"]["strict"]
-    assert row["Strict"].startswith(f"level {strict['level']}: {100 * strict['model_sparsity']:.1f} % of weights")
+    assert row["Strict"].startswith(f"level {strict['level']}: {100 * strict['model_sparsity']:.2f} % of weights")
     assert row["Significant"] == "undetermined"
     mean, std = mean_std(run.results["highest_winning_per_seed"]["model_sparsity"])
     assert row["Per seed (paper's tables)"] == f"{100 * mean:.2f} ± {100 * std:.2f} % of weights"
@@ -195,8 +197,8 @@ def test_the_headline_says_what_was_searched_and_what_came_of_it() -> None:
     sentence = plain(headline(run))
     mean, std = mean_std(run.results["dense"]["test"])
     assert f"dense reaches {100 * mean:.2f} ± {100 * std:.2f} % test accuracy" in sentence
-    assert f"level {best['level']}, {100 * best['model_sparsity']:.1f} % of the weights" in sentence
-    assert f"saves {100 * (1 - best['macs'] / run.results['dense']['macs']):.1f} %" in sentence
+    assert f"level {best['level']}, {100 * best['model_sparsity']:.2f} % of the weights" in sentence
+    assert f"saves {100 * (1 - best['macs'] / run.results['dense']['macs']):.2f} %" in sentence
     assert sentence in page(run).text
 
 
@@ -210,7 +212,7 @@ def test_the_headline_admits_that_nothing_wins() -> None:
 
 
 def test_hostile_text_stays_inert() -> None:
-    tame, found = page(view()), page(hostile_view())
+    tame, found = page(with_diagnostics(view())), page(hostile_view())
     assert len(found.scripts) == len(tame.scripts) == 3
     assert not [tag for tag, _ in found.tags if tag == "img"]
     assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on")]
@@ -230,7 +232,7 @@ def test_without_test_readings_validation_is_shown() -> None:
     found = page(view(test=False))
     first = rows(found, "ace: levels")[1]
     assert (first["Test accuracy"], first["Wins: paper"], first["Wins: significant"]) == (
-        "–",
+        "not read",
         "undetermined",
         "undetermined",
     )
@@ -254,7 +256,7 @@ def test_diagnostics_are_shown_when_present() -> None:
     first = rows(page(run), "ace: how decided the choices were")[0]
     weights = run.results["levels"][0]["diagnostics"]["weights"]
     assert first["Weights: distinct scores"] == f"{mean_std(weights['distinct'])[0]:,.0f}"
-    assert first["Weights: ties at the threshold"] == f"{100 * mean_std(weights['ties_at_threshold'])[0]:.1f} %"
+    assert first["Weights: ties at the threshold"] == f"{100 * mean_std(weights['ties_at_threshold'])[0]:.2f} %"
     assert first["Weights: rank correlation with noise"] == f"{mean_std(weights['noise_correlation'])[0]:.2f}"
 
 
@@ -271,6 +273,92 @@ def test_cost_is_summed_over_levels() -> None:
     assert row["Choosing masks"] == plain(duration(sum(s["select"] for s in seconds)))
     assert row["In all"] == plain(duration(sum(s["select"] + s["retrain"] for s in seconds)))
     assert (row["Epochs, choosing"], row["Epochs, retraining"]) == ("1,120", "400")
+
+
+def test_the_cost_stands_beside_what_came_of_it() -> None:
+    run = with_diagnostics(view())
+    (row,) = rows(page(run), "Cost of all levels")
+    assert run.best is not None
+    assert row["Strict winner"] == percent(run.best["model_sparsity"])
+    assert row["Its MACs"] == quantity(run.best["macs"], beside=run.dense["macs"])
+    assert row["Dense MACs"] == quantity(run.dense["macs"])
+
+
+def test_tickets_are_listed_with_links_and_readings() -> None:
+    run = view()
+    found = page(run)
+    last = run.results["levels"][-1]
+    row = rows(found, "ace: tickets")[1]
+    assert (row["File"], row["Level"], row["Seed"]) == ("level_10_seed_1.safetensors", "10", "1")
+    assert row["Test, %"] == f"{100 * last['test'][1]:.2f}"
+    assert row["Weights pruned"] == percent(last["model_sparsity"])
+    links = [attrs["href"] for tag, attrs in found.tags if tag == "a"]
+    assert links == ["tickets/level_10_seed_0.safetensors", "tickets/level_10_seed_1.safetensors"]
+
+
+def test_a_ticket_of_an_unknown_level_or_without_test_readings_is_listed() -> None:
+    run = replace(
+        view(test=False), tickets=["tickets/level_99_seed_0.safetensors", "tickets/level_10_seed_9.safetensors"]
+    )
+    first, second = rows(page(run), "ace: tickets")
+    assert (first["Weights pruned"], first["Validation, %"]) == ("–", "–")
+    assert (second["Weights pruned"], second["Validation, %"], second["Test, %"]) == ("89.26 %", "–", "–")
+
+
+# Importance
+
+
+def test_fluctuation_is_drawn_and_listed_from_the_level_that_has_it() -> None:
+    run = with_diagnostics(view())
+    figure = fluctuation_figure([run], [0])
+    assert figure is not None
+    edges = next(t for t in figure["traces"] if t.get("name") == "ace, edges")
+    known = [level for level in run.results["levels"] if level["fluctuation"]]
+    assert edges["y"] == pytest.approx([100 * mean_std(level["fluctuation"]["edges"])[0] for level in known])
+    assert {t["meta"] for t in figure["traces"] if t["visible"]} == {"edges"}
+    table = rows(page(run), "ace: change of ranks")
+    assert [row["Level"] for row in table] == [str(n) for n in range(2, 11)]
+    assert table[0]["Weights: change, %"] == spread(known[0]["fluctuation"]["weights"])
+
+
+@pytest.mark.parametrize("value", [None, {}, {"weights": [None], "edges": []}])
+def test_without_fluctuation_there_is_no_such_section(value: Any) -> None:
+    run = view(levels=2)
+    for level in run.results["levels"]:
+        level["fluctuation"] = value
+    assert "Importance fluctuation" not in page(run).text
+
+
+def test_the_excerpt_shows_importance_and_what_is_pruned() -> None:
+    run = with_diagnostics(view(levels=3))
+    found = page(run)
+    lines = Counter(attrs["class"] for tag, attrs in found.tags if tag == "line" and attrs["x1"] != "0")
+    assert lines == {"shade-0": 2, "dead shade-0": 1, "shade-2": 3, "shade-4": 6, "dead unscored": 3}
+    pictures = [attrs for tag, attrs in found.tags if attrs.get("class") == "graph" and tag == "svg"]
+    assert len(pictures) == 3
+    assert "0 – 1: alive, more important than 10 % of the edges (score 0.5)" in found.text
+    assert "7 – 9: pruned" in found.text
+
+
+def test_an_excerpt_of_many_levels_keeps_the_first_and_the_last() -> None:
+    for runs, kept in ((1, 8), (3, 8), (6, 4), (50, 2)):
+        numbers = [scene.level for scene in scenes(with_diagnostics(view(levels=20)), runs)]
+        assert len(numbers) == kept
+        assert (numbers[0], numbers[-1]) == (1, 20)
+
+
+def test_without_scores_an_excerpt_shows_what_is_alive() -> None:
+    run = with_diagnostics(view(levels=1))
+    run.results["levels"][0]["excerpt"] = {"alive": [True] * 5, "importance": None, "rank": None}
+    assert {edge.rank for edge in scenes(run)[0].edges} == {None}
+    assert page(run).text.count(": alive") == 5
+
+
+def test_nodes_of_an_excerpt_lie_apart_and_inside_the_picture() -> None:
+    places = list(arrange([(a, b) for a, b in EDGES]).values())
+    assert all(0 < z.real < 360 and 0 < z.imag < 270 for z in places)
+    assert min(abs(a - b) for i, a in enumerate(places) for b in places[:i]) > 20
+    assert len(arrange([(3, 4)])) == 2
 
 
 def test_time_is_left_out_when_it_was_not_recorded() -> None:

@@ -104,6 +104,8 @@ class Backbone(ABC):
     reach: int | None = None
     """How many steps along edges an output reads, for backbones whose layers use `GraphBatch.layer`, so that nodes that
     do not matter are left out; None for those that are always computed on all nodes."""
+    capturable: bool = False
+    """Whether a forward pass always launches the same work on a GPU and never waits for it."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
     edge_features: int = 0

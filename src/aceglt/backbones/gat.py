@@ -33,6 +33,7 @@ class GAT(Backbone):
     name = "gat"
     self_loops = True
     reach = 2
+    capturable = True
     coefficients = "attention"
 
     def __init__(

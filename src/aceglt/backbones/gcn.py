@@ -18,6 +18,7 @@ class GCN(Backbone):
     name = "gcn"
     self_loops = True
     reach = 2
+    capturable = True
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -50,4 +51,4 @@ def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] symmetric normalisation with self-loops: s_ij / sqrt(d_i d_j), d_i = 1 + Σ |s_ij|."""
     values = ops.arc_values(graph, edge_values)
     inverse_root = ops.row_sum(graph, values.abs()).rsqrt()
-    return values * inverse_root[graph.row] * inverse_root[graph.col]
+    return ops.scale_arcs(graph, values, inverse_root)

@@ -22,6 +22,7 @@ class GIN(Backbone):
     name = "gin"
     self_loops = False
     reach = 2
+    capturable = True
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:

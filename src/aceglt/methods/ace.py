@@ -15,6 +15,8 @@ from aceglt.masks import Masks, share
 from aceglt.methods.base import Level, Selection, require
 from aceglt.methods.ugs import Ugs
 
+_DRAWS = 4  # keys that an exchange takes: of both samples, and of making them equal in size
+
 
 @dataclass(frozen=True)
 class Ace:
@@ -96,10 +98,10 @@ class _Side:
     resampled: int = 0
     exchanged: tuple[int, ...] = ()
 
-    def refine(self, retained: Tensor, pruned: Tensor, key: Tensor, ace: Ace) -> _Side:
-        """One round (lines 7 to 16 of Algorithm 2)."""
+    def refine(self, retained: Tensor, pruned: Tensor, keys: Sequence[Tensor], ace: Ace) -> _Side:
+        """One round (lines 7 to 16 of Algorithm 2); `keys` are for its draws and for drawing them anew."""
         now = _Drawn(self.mask, retained, pruned)
-        out, into = _draw(now, self.k, key, ace)
+        out, into = _draw(now, self.k, keys[:_DRAWS], ace)
         similarity = sampling.cosine(out, self.into) if self.into is not None else 0.0
         repeats = similarity > ace.threshold
         halve, redraw = repeats and ace.adaptive_k, repeats and ace.resample
@@ -107,7 +109,7 @@ class _Side:
         if redraw:
             assert self.last is not None
             now = self.last
-            out, into = _draw(now, k, rng.fold(key, 2), ace)
+            out, into = _draw(now, k, keys[_DRAWS:], ace)
         return replace(
             self,
             mask=now.mask ^ out ^ into,  # Equation 6
@@ -121,15 +123,16 @@ class _Side:
         )
 
 
-def _draw(now: _Drawn, k: int, key: Tensor, ace: Ace) -> tuple[Tensor, Tensor]:
+def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor]:
     """Samples of the retained part (least important, Equation 5) and of the pruned part (most important, Equation 4),
     made equal in size."""
     sample = sampling.categorical if ace.replacement else sampling.top_k
     k = min(k, int(now.mask.sum()), int((~now.mask).sum()))
-    out = sample(-sampling.log_importance(now.retained), now.mask, k, ace.temperature, rng.fold(key, 0))
-    into = sample(sampling.log_importance(now.pruned), ~now.mask, k, ace.temperature, rng.fold(key, 1))
-    size = min(int(out.sum()), int(into.sum()))
-    return sampling.trim(out, size, rng.fold(key, 3)), sampling.trim(into, size, rng.fold(key, 4))
+    out = sample(-sampling.log_importance(now.retained), now.mask, k, ace.temperature, keys[0])
+    into = sample(sampling.log_importance(now.pruned), ~now.mask, k, ace.temperature, keys[1])
+    counts = int(out.sum()), int(into.sum())
+    size = min(counts)
+    return sampling.trim(out, counts[0], size, keys[2]), sampling.trim(into, counts[1], size, keys[3])
 
 
 @dataclass(frozen=True)
@@ -151,8 +154,9 @@ class _Sides:
 
     def refine(self, retained: Any, pruned: Any, key: Tensor, ace: Ace) -> _Sides:
         def side(sides: Sequence[_Side], part: str, salt: int) -> tuple[_Side, ...]:
+            keys = [rng.fold(rng.fold(key, salt), draw) for draw in range(2 * _DRAWS)]  # each [S]
             scores = zip(sides, getattr(retained, part), getattr(pruned, part), strict=True)
-            return tuple(s.refine(r, p, rng.fold(key[i : i + 1], salt), ace) for i, (s, r, p) in enumerate(scores))
+            return tuple(s.refine(r, p, [k[i : i + 1] for k in keys], ace) for i, (s, r, p) in enumerate(scores))
 
         return _Sides(side(self.weights, "weights", 0), side(self.edges, "edges", 1))
 

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
-from aceglt import rng
+from aceglt.importance import ranks, some
 from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection
 from aceglt.train import initial_scores
-
-_SAMPLE = 100_000  # elements that the rank correlation is estimated from
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,8 @@ def _side(first: Tensor, last: Tensor, kept: Tensor) -> dict[str, float]:
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's correlation, from a sample where there are many elements; 0 where one side is constant."""
-    if len(a) > _SAMPLE:
-        pick = (rng.uniform(rng.keys([0], "sample", device=a.device), _SAMPLE)[0] * len(a)).long()
-        a, b = a[pick], b[pick]
-    ranks = torch.stack([torch.from_numpy(rankdata(v.cpu().numpy())) for v in (a, b)])
-    if len(a) < 2 or bool((ranks.std(dim=1) == 0).any()):
+    pick = some(len(a), a.device)
+    places = torch.stack([ranks(a[pick]), ranks(b[pick])])
+    if len(a) < 2 or bool((places.std(dim=1) == 0).any()):
         return 0.0
-    return float(torch.corrcoef(ranks)[0, 1])
+    return float(torch.corrcoef(places)[0, 1])

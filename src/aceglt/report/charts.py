@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aceglt.report.view import PARTS, PHASES, READINGS, RunView, percent, seconds_of, spread
+from aceglt.report.view import PARTS, PHASES, READINGS, RunView, changes_of, seconds_of
 from aceglt.stats import mean_std
+from aceglt.wording import percent, spread
 
 # Okabe and Ito's colours, their light ones darkened: each stands out from white and from the dark page.
 PALETTE = ("#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0")
@@ -17,6 +18,7 @@ NEUTRAL = "#808080"
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
+Level = dict[str, Any]
 
 
 def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
@@ -37,6 +39,28 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
         "layout": {
             "xaxis": {"title": {"text": f"{part} pruned (%)"}, "range": [0, _right(runs)]},
             "yaxis": {"title": {"text": f"{_safe(runs[0].metric)} (%)"}, "range": [low, high]},
+        },
+    }
+
+
+def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:
+    """Change of ranks against sparsity, of edges and of weights; `None` when no run recorded it."""
+    traces = [
+        trace
+        for side, dash in (("edges", "solid"), ("weights", "dashdot"))
+        for run, colour in zip(runs, colours, strict=True)
+        for trace in _line(run, changes_of(run, side), f"{run.name}, {side}", side, colour, dash)
+    ]
+    if not traces:
+        return None
+    for trace in traces:
+        trace["visible"] = trace["meta"] == "edges"
+    return {
+        "traces": traces,
+        "readings": [["edges", "Edges"], ["weights", "Weights"]],
+        "layout": {
+            "xaxis": {"title": {"text": f"{PARTS[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]},
+            "yaxis": {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"},
         },
     }
 
@@ -63,25 +87,31 @@ def time_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | Non
 
 
 def _curve(run: RunView, reading: str, colour: int, dash: str) -> list[Trace]:
-    levels = [level for level in run.levels if level.get(reading)]
-    if not levels:
+    points = [(level, level[reading]) for level in run.levels if level.get(reading)]
+    return _line(run, points, f"{run.name}, {READINGS[reading]}", reading, colour, dash)
+
+
+def _line(
+    run: RunView, points: Sequence[tuple[Level, Sequence[float]]], name: str, meta: str, colour: int, dash: str
+) -> list[Trace]:
+    """Means over seeds against sparsity, with a band."""
+    if not points:
         return []
-    shade, name = PALETTE[colour % len(PALETTE)], f"{run.name}, {READINGS[reading]}"
-    xs = [_percent(level[run.sparsity]) for level in levels]
-    stats = [mean_std(level[reading]) for level in levels]
-    common = {"x": xs, "legendgroup": f"run {colour}", "meta": reading}
+    shade = PALETTE[colour % len(PALETTE)]
+    stats = [mean_std(values) for _, values in points]
+    common = {"x": [_percent(level[run.sparsity]) for level, _ in points], "legendgroup": f"run {colour}", "meta": meta}
     line = {
         **common,
         "type": "scatter",
         "mode": "lines+markers",
         "name": _safe(name),
         "y": [_percent(mean) for mean, _ in stats],
-        "hovertext": [_hover(name, run, level, reading) for level in levels],
+        "hovertext": [_hover(name, run, level, values) for level, values in points],
         "hoverinfo": "text",
         "line": {"color": shade, "width": 2, "dash": dash},
         "marker": {"color": shade, "size": 7, "symbol": SYMBOLS[colour % len(SYMBOLS)]},
     }
-    if len(levels) == 1:  # a band of one point has no width
+    if len(points) == 1:  # a band of one point has no width
         line["error_y"] = {"type": "data", "array": [_percent(std) for _, std in stats], "color": shade}
     return [_band(common, stats, shade), line]
 
@@ -174,9 +204,9 @@ def _bars(run: RunView, phase: str, colour: int) -> Trace:
     }
 
 
-def _hover(name: str, run: RunView, level: dict[str, Any], reading: str) -> str:
+def _hover(name: str, run: RunView, level: Level, values: Sequence[float]) -> str:
     where = f"{percent(level[run.sparsity])} of the {PARTS[run.sparsity]} pruned (level {level['level']})"
-    return f"{_safe(name)}<br>{spread(level[reading])} %<br>{where}"
+    return f"{_safe(name)}<br>{spread(values)} %<br>{where}"
 
 
 def _range(runs: Sequence[RunView]) -> tuple[float, float]:

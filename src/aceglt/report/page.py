@@ -9,11 +9,20 @@ from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any
-from urllib.parse import quote
 
-from aceglt.report.charts import Figure, sparsity_figure, time_figure
-from aceglt.report.tables import cost_table, diagnostics_table, levels_table, winners_table
-from aceglt.report.view import READINGS, UNIT, RunView, macs_saved, percent, place, spread, text
+from aceglt.report import excerpt
+from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
+from aceglt.report.markup import escape
+from aceglt.report.tables import (
+    cost_table,
+    diagnostics_table,
+    fluctuation_table,
+    levels_table,
+    tickets_table,
+    winners_table,
+)
+from aceglt.report.view import READINGS, RunView, by_setting, macs_saved, place, text
+from aceglt.wording import counted, percent, spread
 
 NO_SCRIPT = "<noscript><p>The chart needs JavaScript; the tables below hold the same numbers.</p></noscript>"
 
@@ -22,12 +31,14 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
     """The whole HTML text."""
     figures: list[Figure] = []
     return Template(_resource("template.html")).substitute(
-        title=html.escape(_title(runs)),
+        title=escape(_title(runs)),
         headline=_headlines(runs),
-        metric=html.escape(_metric(runs)),
+        metric=escape(_metric(runs)),
         charts=_sparsity_charts(runs, figures),
         winners=winners_table(runs),
         levels="".join(levels_table(run) for run in runs),
+        fluctuation=_fluctuation_section(runs, figures),
+        excerpts=_excerpt_section(runs),
         diagnostics=_diagnostics_section(runs),
         time=_time_section(runs, figures),
         tickets="".join(_tickets(run) for run in runs),
@@ -45,19 +56,15 @@ def headline(run: RunView) -> str:
     axis, seeds = text(run, "axis"), len(run.results.get("seeds") or run.dense["val"])
     dense = f"dense reaches {_reading(run, run.dense)}"
     if not run.levels:
-        return f"{what} ({axis} axis, {_count(seeds, 'seed')}): {dense}; no levels were searched."
-    size = f"{_count(len(run.levels), 'level')}, {_count(seeds, 'seed')}"
+        return f"{what} ({axis} axis, {counted(seeds, 'seed')}): {dense}; no levels were searched."
+    size = f"{counted(len(run.levels), 'level')}, {counted(seeds, 'seed')}"
     return f"{what} ({axis} axis, {size}): {dense}; {_outcome(run)}."
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _headlines(runs: Sequence[RunView]) -> str:
     if len(runs) == 1:
-        return f'<p class="lead">{html.escape(headline(runs[0]))}</p>'
-    items = (f"<li><b>{html.escape(run.name)}</b> – {html.escape(headline(run))}</li>" for run in runs)
+        return f'<p class="lead">{escape(headline(runs[0]))}</p>'
+    items = (f"<li><b>{escape(run.name)}</b> – {escape(headline(run))}</li>" for run in runs)
     return f"<ul>{''.join(items)}</ul>"
 
 
@@ -72,7 +79,7 @@ def _outcome(run: RunView) -> str:
 
 def _reading(run: RunView, entry: Any) -> str:
     key = run.readings[0]
-    return f"{spread(entry.get(key))}{UNIT} {READINGS[key]} {run.metric}"
+    return f"{spread(entry.get(key))} % {READINGS[key]} {run.metric}"
 
 
 def _title(runs: Sequence[RunView]) -> str:
@@ -88,27 +95,28 @@ def _metric(runs: Sequence[RunView]) -> str:
 
 
 def _sparsity_charts(runs: Sequence[RunView], figures: list[Figure]) -> str:
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for index, run in enumerate(runs):
-        if run.levels:
-            groups.setdefault(run.setting, []).append(index)
+    groups = by_setting(runs)
     if not groups:
         return "<p>Only dense was trained: there is no sparsity to draw it against.</p>"
-    return "".join(_sparsity_chart([runs[i] for i in group], group, figures) for group in groups.values())
+    return "".join(_sparsity_chart([runs[i] for i in group], group, figures) for group in groups)
 
 
 def _sparsity_chart(runs: Sequence[RunView], colours: Sequence[int], figures: list[Figure]) -> str:
     figures.append(sparsity_figure(runs, colours))
-    dataset, backbone, task, _, axis = runs[0].setting
-    caption = f"{dataset}, {backbone}, {task} task, {axis} axis: mean {runs[0].metric} against sparsity."
+    caption = f"{_setting(runs[0])}: mean {runs[0].metric} against sparsity."
     notes = " Bands: ± one standard deviation over seeds. Dotted: the sparsest level that wins on validation."
     return _chart(len(figures) - 1, caption, notes)
 
 
+def _setting(run: RunView) -> str:
+    dataset, backbone, task, _, axis = run.setting
+    return f"{dataset}, {backbone}, {task} task, {axis} axis"
+
+
 def _chart(index: int, caption: str, notes: str) -> str:
     return (
-        f'<figure><figcaption id="caption-{index}"><strong>{html.escape(caption)}</strong>'
-        f"{html.escape(notes)}</figcaption>"
+        f'<figure><figcaption id="caption-{index}"><strong>{escape(caption)}</strong>'
+        f"{escape(notes)}</figcaption>"
         f'<div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'
         f'<div class="chart" data-figure="{index}" role="img" aria-labelledby="caption-{index}"></div>'
         f"{NO_SCRIPT}</figure>"
@@ -134,17 +142,69 @@ def _time_section(runs: Sequence[RunView], figures: list[Figure]) -> str:
     return f"<section><h2>Where the time went</h2>{cost}</section>" if cost else ""
 
 
+def _fluctuation_section(runs: Sequence[RunView], figures: list[Figure]) -> str:
+    charts = "".join(_fluctuation_chart([runs[i] for i in group], group, figures) for group in by_setting(runs))
+    if not charts:
+        return ""
+    note = (
+        "How far an element moves in the ranking by importance from one level to the next, on average over the "
+        "elements alive at both, as a share of all places. 0 %: the order stayed; 33 %: it has nothing to do with "
+        "the one before."
+    )
+    tables = "".join(fluctuation_table(run) for run in runs)
+    details = f"<details><summary>The same numbers as tables</summary>{tables}</details>"
+    return f"<section><h2>Importance fluctuation</h2><p>{note}</p>{charts}{details}</section>"
+
+
+def _fluctuation_chart(runs: Sequence[RunView], colours: Sequence[int], figures: list[Figure]) -> str:
+    figure = fluctuation_figure(runs, colours)
+    if figure is None:
+        return ""
+    figures.append(figure)
+    return _chart(len(figures) - 1, f"{_setting(runs[0])}: change of ranks between levels.", " Bands as above.")
+
+
+def _excerpt_section(runs: Sequence[RunView]) -> str:
+    parts = "".join(_excerpt(run, len(runs)) for run in runs)
+    if not parts:
+        return ""
+    shades = "".join(
+        f'<svg viewBox="0 0 24 8" aria-hidden="true"><line class="shade-{i}" x1="0" y1="4" x2="24" y2="4"/></svg>'
+        for i in range(excerpt.SHADES)
+    )
+    note = (
+        "A connected part of the graph in the run of one seed. The colour says how important an edge was, among all "
+        "edges of the graph, when the level's cut was made; dashed edges are not in the level's ticket, grey ones had "
+        "no score."
+    )
+    key = f'<p class="key graph"><span>less important</span>{shades}<span>more important</span></p>'
+    return f'<section><h2>Edges up close</h2><p>{note}</p>{key}<div class="excerpts">{parts}</div></section>'
+
+
+def _excerpt(run: RunView, runs: int) -> str:
+    found = excerpt.scenes(run, runs)
+    if not found:
+        return ""
+    places = excerpt.arrange([edge.ends for edge in found[0].edges])
+    slides = "".join(
+        f'<figure class="slide">{excerpt.draw(scene, places)}<figcaption>{escape(scene.caption)}</figcaption></figure>'
+        for scene in found
+    )
+    title = f"{run.name}: {text(run, 'dataset')}, seed {run.results['excerpt'].get('seed')}"
+    heading = f"<h3>{escape(title)}</h3>"
+    return f'<div class="excerpt">{heading}<div class="slides" data-slides="{escape(title)}">{slides}</div></div>'
+
+
 def _tickets(run: RunView) -> str:
     if not run.tickets:
-        return f"<h3>{html.escape(run.name)}</h3><p>No ticket was saved.</p>"
-    links = "".join(f'<li><a href="{quote(path)}">{html.escape(path)}</a></li>' for path in run.tickets)
-    return f"<h3>{html.escape(run.name)}</h3><ul>{links}</ul>"
+        return f"<h3>{escape(run.name)}</h3><p>No ticket was saved.</p>"
+    return tickets_table(run)
 
 
 def _repeat(run: RunView) -> str:
     config = json.dumps(run.config, indent=2, ensure_ascii=False, default=str)
     return (
-        f"<h3>{html.escape(run.name)}</h3>"
+        f"<h3>{escape(run.name)}</h3>"
         f'<pre class="scroll" tabindex="0"><code>{html.escape(run.command)}</code></pre>'
         f"<details><summary>Configuration</summary>"
         f'<pre class="scroll" tabindex="0"><code>{html.escape(config)}</code></pre></details>'

@@ -82,7 +82,24 @@
     addSwitch(chart, readings);
   };
 
+  // Pictures one at a time, chosen by a slider; on paper all of them are shown.
+  const addSlider = (box) => {
+    const slides = Array.from(box.querySelectorAll(".slide"));
+    if (slides.length < 2) return;
+    const slider = document.createElement("input");
+    Object.assign(slider, { type: "range", min: 0, max: slides.length - 1, value: 0 });
+    slider.setAttribute("aria-label", "Level, " + box.dataset.slides);
+    const choose = () => {
+      slides.forEach((slide, i) => slide.classList.toggle("chosen", i === Number(slider.value)));
+      slider.setAttribute("aria-valuetext", slides[slider.value].querySelector("figcaption").textContent);
+    };
+    slider.addEventListener("input", choose);
+    box.before(slider);
+    choose();
+  };
+
   root.classList.add("scripted");
+  document.querySelectorAll("[data-slides]").forEach(addSlider);
   Promise.all(charts.map(draw)).then(() => {
     root.classList.add("drawn");
     dark.addEventListener("change", () => repaint());

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import html
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from aceglt.report.view import (
-    PARTS,
-    PHASES,
-    UNIT,
-    RunView,
-    duration,
-    macs_of,
-    percent,
-    quantity,
-    seconds_of,
-    spread,
-)
+from aceglt.report.markup import Link, cell, escape
+from aceglt.report.view import PARTS, PHASES, RunView, changes_of, macs_of, seconds_of
 from aceglt.stats import CRITERIA
+from aceglt.wording import UNKNOWN, duration, percent, quantity, spread
 
 DIAGNOSTICS = {
     "distinct": "distinct scores",
@@ -29,13 +20,13 @@ DIAGNOSTICS = {
 VERDICTS = {True: "yes", False: "no", None: "undetermined"}
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str | Link]], kind: str = "numbers") -> str:
     """A table in a box that scrolls sideways; the first cell of a row is its heading; `words` wrap."""
-    columns = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
         f'<table class="{kind}">'
-        f"<caption>{html.escape(caption)}</caption>"
+        f"<caption>{escape(caption)}</caption>"
         f"<thead><tr>{columns}</tr></thead><tbody>{''.join(_row(row) for row in rows)}</tbody></table></div>"
     )
 
@@ -55,11 +46,11 @@ def levels_table(run: RunView) -> str:
         percent(0),
         percent(0),
         *_readings(run.dense),
-        "–",
-        "–",
-        "–",
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
         quantity(macs_of(run.dense)),
-        "–",
+        UNKNOWN,
     ]
     return table(f"{run.name}: levels", head, [dense, *(_level_row(run, level) for level in run.levels)])
 
@@ -78,20 +69,54 @@ def diagnostics_table(run: RunView) -> str:
     return table(f"{run.name}: how decided the choices were", ["Level", *head], rows) if rows else ""
 
 
+def fluctuation_table(run: RunView) -> str:
+    """Change of ranks at each level; empty when the run did not record it."""
+    changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in PARTS.values()}
+    rows = [
+        [str(level["level"]), *(percent(level[key]) for key in PARTS)]
+        + [spread(found.get(level["level"], [])) for found in changes.values()]
+        for level in run.levels
+        if any(level["level"] in found for found in changes.values())
+    ]
+    head = ["Level", "Weights pruned", "Edges pruned", *(f"{side.capitalize()}: change, %" for side in changes)]
+    return table(f"{run.name}: change of ranks", head, rows) if rows else ""
+
+
 def cost_table(runs: Sequence[RunView]) -> str:
-    """What each run's levels cost in all; empty when no run recorded it."""
+    """What each run's levels cost in all, beside what came of it; empty when no run recorded it."""
     rows = [_cost_row(run) for run in runs if any(seconds_of(level) or level.get("epochs") for level in run.levels)]
     head = ["Run", "Choosing masks", "Retraining tickets", "In all", "Epochs, choosing", "Epochs, retraining"]
+    head += ["Levels", "Strict winner", "Its MACs", "Dense MACs"]
     return table("Cost of all levels", head, rows) if rows else ""
 
 
-def _row(cells: Sequence[str]) -> str:
-    first, *rest = (html.escape(cell) for cell in cells)
-    return f'<tr><th scope="row">{first}</th>{"".join(_cell(cell) for cell in rest)}</tr>'
+def tickets_table(run: RunView) -> str:
+    """The saved tickets with links to their files."""
+    head = ["File", "Level", "Seed", "Weights pruned", "Edges pruned", "Validation, %", "Test, %"]
+    return table(f"{run.name}: tickets", head, [_ticket_row(run, path) for path in run.tickets])
 
 
-def _cell(cell: str) -> str:
-    return f'<td class="{cell}">{cell}</td>' if cell in VERDICTS.values() else f"<td>{cell}</td>"
+def _ticket_row(run: RunView, path: str) -> list[str | Link]:
+    name = path.rsplit("/", 1)[-1]
+    found = re.fullmatch(r"level_(\d+)_seed_(\d+)\.safetensors", name)
+    if found is None:
+        return [Link(path, name), *[UNKNOWN] * 6]
+    number, seed = map(int, found.groups())
+    level = next((level for level in run.levels if level["level"] == number), {})
+    seeds = run.results.get("seeds") or []
+    known = [dict(zip(seeds, level.get(key) or [], strict=False)).get(seed) for key in ("val", "test")]
+    sparsities = (percent(level.get(key)) for key in PARTS)
+    return [Link(path, name), str(number), str(seed), *sparsities, *(spread([value]) for value in known)]
+
+
+def _row(cells: Sequence[str | Link]) -> str:
+    first, *rest = cells
+    return f'<tr><th scope="row">{cell(first)}</th>{"".join(map(_data, rest))}</tr>'
+
+
+def _data(content: str | Link) -> str:
+    verdict = f' class="{content}"' if content in VERDICTS.values() else ""
+    return f"<td{verdict}>{cell(content)}</td>"
 
 
 def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
@@ -109,7 +134,7 @@ def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
 
 def _readings(entry: Mapping[str, Any]) -> list[str]:
     test = entry.get("test")
-    return [spread(entry.get("val")), spread(test), f"{100 * max(test):.2f}" if test else "–"]
+    return [spread(entry.get("val")), spread(test), spread([max(test)]) if test else UNKNOWN]
 
 
 def _winner(run: RunView, criterion: str) -> str:
@@ -123,7 +148,7 @@ def _winner(run: RunView, criterion: str) -> str:
 
 def _per_seed(run: RunView) -> str:
     sparsities = (run.results.get("highest_winning_per_seed") or {}).get(run.sparsity)
-    return f"{spread(sparsities)}{UNIT} of {PARTS[run.sparsity]}" if sparsities else "undetermined"
+    return f"{spread(sparsities)} % of {PARTS[run.sparsity]}" if sparsities else "undetermined"
 
 
 def _choice_row(level: Mapping[str, Any]) -> list[str]:
@@ -134,8 +159,8 @@ def _choice_row(level: Mapping[str, Any]) -> list[str]:
 def _decidedness(key: str, values: Sequence[float | None] | None) -> str:
     mean = _mean(values)
     if mean is None:
-        return "–"
-    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{mean:.2f}")
+        return UNKNOWN
+    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{round(mean, 2) + 0.0:.2f}")
 
 
 def _mean(values: Sequence[float | None] | None) -> float | None:
@@ -148,12 +173,16 @@ def _cost_row(run: RunView) -> list[str]:
     total = sum(map(sum, seconds.values()))
     return [
         run.name,
-        *(duration(sum(seconds[phase])) if seconds[phase] else "–" for phase in ("select", "retrain")),
-        duration(total) if total else "–",
+        *(duration(sum(seconds[phase])) if seconds[phase] else UNKNOWN for phase in ("select", "retrain")),
+        duration(total) if total else UNKNOWN,
         *(_epochs(run, phase) for phase in ("select", "retrain")),
+        str(len(run.levels)),
+        "none" if run.best is None else percent(run.best[run.sparsity]),
+        UNKNOWN if run.best is None else quantity(macs_of(run.best), beside=macs_of(run.dense)),
+        quantity(macs_of(run.dense)),
     ]
 
 
 def _epochs(run: RunView, phase: str) -> str:
     known = [(level.get("epochs") or {}).get(phase) for level in run.levels]
-    return f"{sum(n for n in known if n is not None):,}" if any(n is not None for n in known) else "–"
+    return f"{sum(n for n in known if n is not None):,}" if any(n is not None for n in known) else UNKNOWN

@@ -1,18 +1,16 @@
-"""What the report knows of a run: results.json read leniently, and numbers as people read them."""
+"""What the report knows of a run: results.json read leniently."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aceglt.stats import best_level, mean_std, metric_in_words
+from aceglt.wording import percent
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
-NBSP = "\N{NO-BREAK SPACE}"
-UNIT = f"{NBSP}%"
 PARTS = {"model_sparsity": "weights", "graph_sparsity": "edges"}
 
 
@@ -62,6 +60,15 @@ class RunView:
         return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
 
 
+def by_setting(runs: Sequence[RunView]) -> list[list[int]]:
+    """The numbers of the runs that have levels, those of one setting together."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        if run.levels:
+            groups.setdefault(run.setting, []).append(index)
+    return list(groups.values())
+
+
 def text(run: RunView, key: str) -> str:
     """A field of results.json as text, a question mark when it is missing."""
     return str(run.results.get(key, "?"))
@@ -76,6 +83,13 @@ def seconds_of(level: Mapping[str, Any]) -> dict[str, float]:
     return {} if seconds is None else {"total": float(seconds)}
 
 
+def changes_of(run: RunView, side: str) -> list[tuple[dict[str, Any], list[float]]]:
+    """The levels whose importance fluctuation is known for weights or edges, and that per seed."""
+    found = [(level, (level.get("fluctuation") or {}).get(side) or []) for level in run.levels]
+    known = [(level, [value for value in values if value is not None]) for level, values in found]
+    return [(level, values) for level, values in known if values]
+
+
 def macs_of(entry: Mapping[str, Any]) -> float | None:
     """MACs of a level or of dense, the mean where they are given per seed."""
     macs = entry.get("macs")
@@ -88,40 +102,6 @@ def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
     """The share of dense MACs that `level` saves."""
     dense, sparse = macs_of(run.dense), macs_of(level)
     return None if not dense or sparse is None else 1 - sparse / dense
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as a percentage."""
-    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}{UNIT}"
-
-
-def spread(values: Sequence[float] | None) -> str:
-    """Mean ± standard deviation over seeds, in percent; one seed has no deviation to show."""
-    if not values:
-        return "–"
-    mean, std = mean_std(values)
-    return f"{100 * mean:.2f}" if len(values) == 1 else f"{100 * mean:.2f} ± {100 * std:.2f}"
-
-
-def quantity(value: float | None, beside: float | None = None) -> str:
-    """A large count with an SI prefix, that of the count it stands `beside` where one is given."""
-    if value is None:
-        return "–"
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if (beside or value) >= factor:
-            return f"{value / factor:.3f}{NBSP}{prefix}"
-    return f"{value:.0f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds, or minutes and hours where those read better."""
-    if seconds is None:
-        return "–"
-    if seconds < 100:
-        return f"{seconds:.1f}{NBSP}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def place(winner: Mapping[str, Any]) -> str:

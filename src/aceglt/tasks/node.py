@@ -31,6 +31,7 @@ class NodeProblem(Problem):
     num_classes: int  # or labels
 
     task = "node"
+    capturable = True
 
     @classmethod
     def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> NodeProblem:

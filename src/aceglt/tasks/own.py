@@ -33,6 +33,8 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
     kind: Any = type(problem)
 
     class Own(kind):  # type: ignore[misc]
+        capturable = False
+
         @property
         def metric(self) -> str:
             return problem.metric if metric is None else name_of(metric).rpartition(":")[2]

@@ -1,0 +1,70 @@
+"""Runs as they lie in their directories, for the report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aceglt.errors import ConfigError, RunError
+from aceglt.report.page import render
+from aceglt.report.view import RunView, text
+from aceglt.rundir import RunDir, is_run, read_json, results_of
+
+
+def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
+    """Runs, finished or not, for a report that will lie in `folder`, each with a name of its own.
+
+    Raises:
+        ConfigError: a path is no run directory, or comes twice.
+        RunError: a run has no results yet, or they are damaged.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("a run directory is given twice; name each once")
+    runs = [_load(path, folder) for path in paths]
+    return [replace(run, name=name) for run, name in zip(runs, _names(runs, paths), strict=True)]
+
+
+def _load(path: Path, folder: Path) -> RunView:
+    if not is_run(path):
+        raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+    run = RunDir(path)
+    tickets = [os.path.relpath(ticket, folder) for ticket in sorted(run.tickets.glob("level_*.safetensors"))]
+    view = RunView("", dict(results_of(path)), read_json(run.config), _command(run.events), tickets)
+    view = replace(view, name=f"{text(view, 'method')} ({text(view, 'signal')})")
+    try:
+        render([view], "")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise RunError(f"{run.results}: damaged ({type(problem).__name__}: {problem})") from None
+    return view
+
+
+def _command(log: Path) -> str:
+    """The command of the last session in a run's log."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    commands = [_logged(line).get("command") for line in lines]
+    return next((str(command) for command in reversed(commands) if command), "not recorded")
+
+
+def _logged(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:  # cut off where a process was killed
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
+    """Method and signal, then what else differs between the runs, then the folder where that is not enough."""
+    fields = ("dataset", "backbone", "task", "axis", "preset")
+    differing = [field for field in fields if len({text(run, field) for run in runs}) > 1]
+    names = [", ".join([run.name, *(_short(text(run, field)) for field in differing)]) for run in runs]
+    return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def _short(value: str) -> str:
+    """A graph in a file by the file's name."""
+    return Path(value).name if value.endswith(".npz") else value
