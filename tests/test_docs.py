@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt.cli import app
 from aceglt.runner import search
+from aceglt.sweeps.grid import plan, read_grid
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,6 +25,9 @@ NOT_RUN = {
     "python -m pytest -m slow -s tests/test_kills.py tests/test_faults.py": "is the campaign of that page",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
+    "ray start --head --port 6379": "would leave a cluster behind; tests/sweeps/test_cluster.py makes one",
+    "ray start --address HEAD:6379": "likewise",
+    "aceglt sweep grid.toml --out /shared/sweep --engine ray --address auto": "needs that cluster",
 }
 """Commands that cannot run here, and why."""
 
@@ -51,12 +55,23 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(aceglt, "search", short_search, raising=False)
     monkeypatch.chdir(tmp_path)
     npz(tmp_path).rename("my_graph.npz")
+    (tmp_path / "grid.toml").write_text(
+        'dataset = "my_graph.npz"\nmethod = "random"\n' + "".join(f"{k} = {v}\n" for k, v in SHORT.items())
+    )
     return tmp_path
 
 
 def test_there_are_no_blocks_of_unknown_languages() -> None:
     kinds = {(page.name, kind) for page in PAGES for kind, _ in blocks(page)}
-    assert {kind for _, kind in kinds} <= {"python", "sh"}, kinds
+    assert {kind for _, kind in kinds} <= {"python", "sh", "toml"}, kinds
+
+
+@pytest.mark.parametrize("page", with_blocks("toml"))
+def test_the_grids_of_a_page_can_be_planned(page: Path, tmp_path: Path) -> None:
+    for kind, code in blocks(page):
+        if kind == "toml":
+            (tmp_path / "grid.toml").write_text(code)
+            assert len(plan(read_grid(tmp_path / "grid.toml"))) > 1
 
 
 @pytest.mark.parametrize("page", with_blocks("python"))
@@ -101,7 +116,17 @@ def shortened(words: list[str]) -> list[str]:
         ace = ["-m", "rounds=1", "-m", "refine_epochs=1"] if "--method" not in words else []
         levels = ["--levels", "1"] if "longer" not in " ".join(words) else []
         return [*words, *graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", *levels, *ace]
-    extra = {"evaluate": [*graph, "--seeds", "1"], "bench": [*graph, "--repeats", "1"], "predict": graph}
+    if words[0] == "reproduce":
+        cell = "model/graph-10" if "figure4" in words else "citeseer/gcn/model/random"
+        words = [cell if before == "--cell" else word for before, word in zip(["", *words], words, strict=False)]
+        words += [] if "--cell" in words else ["--cell", cell]
+        return [*words, "--epochs", "2", "--hidden", "4", "--levels", "1", "--seeds", "1", "--device", "cpu"]
+    extra = {
+        "sweep": ["--device", "cpu"],
+        "evaluate": [*graph, "--seeds", "1"],
+        "bench": [*graph, "--repeats", "1"],
+        "predict": graph,
+    }
     return [*words, *extra.get(words[0], [])]
 
 

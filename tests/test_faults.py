@@ -242,7 +242,7 @@ def test_of_processes_that_race_for_a_directory_one_at_a_time_works(undisturbed:
     racing = [undisturbed.start(run) for _ in range(4)]
     losers = [started for started in racing if started.ended()]
     assert len(losers) < len(racing)
-    refusal = f"error: {run}: another process is working in this run directory"
+    refusal = f"error: {run}: another process is working in this directory"
     assert [(started.ended(), started.said.strip()) for started in losers] == [(2, refusal)] * len(losers)
     undisturbed.compare(run)
 

@@ -21,8 +21,8 @@ def test_a_public_name_can_be_imported(name: str) -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(aceglt.__all__) == [
-        "AcegltError", "ApplyTicket", "Benchmark", "Config", "Evaluation", "Problem", "SearchResult", "Ticket",
-        "__version__", "benchmark", "evaluate", "resolve", "search",
+        "AcegltError", "ApplyTicket", "Benchmark", "Config", "Evaluation", "Problem", "Reproduction", "SearchResult",
+        "SweepResult", "Ticket", "__version__", "benchmark", "evaluate", "reproduce", "resolve", "search", "sweep",
     ]  # fmt: skip
     assert dir(aceglt) == sorted(aceglt.__all__)
 
@@ -50,7 +50,7 @@ def test_errors_of_every_kind_are_aceglt_errors() -> None:
     from aceglt.report import ReportUnavailable
 
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     assert all(issubclass(kind, aceglt.AcegltError) for kind in (*kinds, ReportUnavailable))
 
 

@@ -52,7 +52,7 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> Non
         return subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout.strip()
 
     with RunDir(tmp_path / "run"):
-        assert second() == f"{tmp_path / 'run'}: another process is working in this run directory"
+        assert second() == f"{tmp_path / 'run'}: another process is working in this directory"
     assert second() == "in"
 
 

@@ -14,13 +14,17 @@ __all__ = [
     "Config",
     "Evaluation",
     "Problem",
+    "Reproduction",
     "SearchResult",
+    "SweepResult",
     "Ticket",
     "__version__",
     "benchmark",
     "evaluate",
+    "reproduce",
     "resolve",
     "search",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
     from aceglt.errors import AcegltError
     from aceglt.evaluation import Evaluation, evaluate
     from aceglt.problem import Problem
+    from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import SearchResult, search
+    from aceglt.sweeps.merged import SweepResult
+    from aceglt.sweeps.run import sweep
     from aceglt.ticket import Ticket
     from aceglt.transforms import ApplyTicket
 
@@ -40,12 +47,16 @@ _HOMES = {
     "Config": "config",
     "Evaluation": "evaluation",
     "Problem": "problem",
+    "Reproduction": "reproduction",
     "SearchResult": "runner",
+    "SweepResult": "sweeps.merged",
     "Ticket": "ticket",
     "benchmark": "bench",
     "evaluate": "evaluation",
+    "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",
+    "sweep": "sweeps.run",
 }
 
 

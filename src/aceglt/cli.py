@@ -56,9 +56,9 @@ def _guarded(command: F) -> F:
         except AcegltError as problem:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
+            resumable = command.__name__ in ("search", "sweep", "reproduce")
             _fail(
-                "interrupted"
-                + ("; the same command continues where it stopped" if command.__name__ == "search" else ""),
+                "interrupted" + ("; the same command continues where it stopped" if resumable else ""),
                 143 if isinstance(stop, _Terminated) else 130,
             )
         except BrokenPipeError:
@@ -82,6 +82,7 @@ def _option(help: str, *names: str, panel: str = "Options") -> Any:
 
 
 _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
+_SCALE = "To try it out"
 
 
 @app.command()
@@ -295,6 +296,48 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
 
 @app.command()
 @_guarded
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="A TOML file: settings of a search, a list for each that varies.")],
+    out: Annotated[Path, typer.Option(help="The folder of the sweep: run directories, sweep.json, sweep.csv, report.")],
+    engine: Annotated[
+        str, typer.Option(help="local (processes of this machine) or ray (tasks of a cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None, _option("The Ray cluster: auto, or HOST:PORT [default: one is started on this machine].")
+    ] = None,
+    workers: Annotated[
+        int | None, _option("Searches at a time on this machine [default: as many as cores, memory and GPUs allow].")
+    ] = None,
+    cpus: Annotated[int, typer.Option(help="Cores, and threads, of one search.")] = 1,
+    gpus: Annotated[
+        float | None, _option("Share of a GPU for one search, e.g. 0.5 [default: a whole one where there are any].")
+    ] = None,
+    memory: Annotated[float | None, _option("GiB of main memory for one search [default: an estimate].")] = None,
+    retries: Annotated[int, typer.Option(help="How often a search is continued after its worker died.")] = 2,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    data_root: DataRoot = None,
+    tickets: Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")] = "best",
+) -> None:
+    """Run every search of a grid: methods × backbones × datasets × axes × anything else, on one machine or many.
+
+    Killed or interrupted, the same command continues it; searches that are finished are not run again.
+    """
+    from aceglt.show import print_sweep
+    from aceglt.sweeps.board import SweepProgress
+    from aceglt.sweeps.run import sweep as run_sweep
+
+    with SweepProgress(errors) as progress:
+        result = run_sweep(
+            grid, out, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, memory=memory,
+            retries=retries, device=device, data_root=data_root, tickets=tickets, observer=progress,
+        )  # fmt: skip
+    print_sweep(console, result)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+@_guarded
 def evaluate(
     ticket: TicketFile,
     seeds: Annotated[int, typer.Option(help="Repetitions; each has its dropout and fresh weights of its own.")] = 5,
@@ -406,6 +449,55 @@ def show(
     from aceglt.ticket import Ticket
 
     pages.print_ticket(console, Ticket.load(path))
+
+
+@app.command()
+@_guarded
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="table1, figureS2 …; --list has all.", show_default=False)] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Say what there is, its cells and what they would cost here.")
+    ] = False,
+    cell: Annotated[
+        list[str] | None, _option("Part of it: parts of cells' names, such as cora/gcn or ugs (repeatable).")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 0,4,7 or 5-9.")] = "3",
+    levels: Annotated[int | None, _option("Fewer levels of pruning than the paper's.", panel=_SCALE)] = None,
+    epochs: Annotated[int | None, _option("Epochs of a full training; refinement in proportion.", panel=_SCALE)] = None,
+    hidden: Annotated[int | None, _option("Hidden units.", panel=_SCALE)] = None,
+    preset: Annotated[str, typer.Option(help="Whose settings: paper, ugs, default or quick.")] = "paper",
+    no_search: Annotated[
+        bool, typer.Option("--no-search", help="Search nothing: make the table from the runs that are there.")
+    ] = False,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    runs_at_once: Annotated[int | None, _option("How many runs share the GPU [default: all].")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("reproduction"),
+) -> None:
+    """Reproduce a table or figure of the paper: search what is missing, and set its numbers beside the paper's.
+
+    Finished searches are reused, also by other tables and figures; interrupted ones continue.
+    """
+    from aceglt.reproduction import Scale, exhibit, listing
+    from aceglt.reproduction import reproduce as run_reproduction
+
+    chosen = _seeds(seeds)
+    assert chosen is not None
+    sizes = {"hidden": hidden} if hidden is not None else {}
+    scale = Scale(preset, chosen, levels, epochs, sizes)
+    if list_:
+        if name is None:
+            listing.print_exhibits(console, scale, device, data_root)
+        else:
+            listing.print_cells(console, exhibit(name), exhibit(name).pick(cell or []), scale, device, data_root, out)
+        return
+    if name is None:
+        raise ConfigError("which table or figure? aceglt reproduce --list names them")
+    result = run_reproduction(
+        name, out=out, cells=cell or (), seeds=chosen, levels=levels, epochs=epochs, preset=preset, device=device,
+        data_root=data_root, runs_at_once=runs_at_once, search=not no_search, observe=listing.Progress(errors), **sizes,
+    )  # fmt: skip
+    listing.print_reproduction(console, result)
 
 
 @app.command()

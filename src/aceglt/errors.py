@@ -19,6 +19,10 @@ class RunError(AcegltError):
     """A run directory is in use, belongs to another configuration or cannot be written."""
 
 
+class RunInUse(RunError):  # noqa: N818
+    """Another process is working in a run directory."""
+
+
 class TicketError(AcegltError):
     """A ticket file is damaged or does not fit the graph it is applied to."""
 

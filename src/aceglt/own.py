@@ -1,8 +1,8 @@
 """The user's own parts of a search: backbone, method, loss and metric, as objects or by name.
 
 A part that is not built in is named `module:attribute`. `load` is the one place where such a name is followed, that is
-where code of the user's is run, and it is called only for names that the user gave in this very call: never for those
-that are read from a file.
+where code of the user's is run, and it is called only for names that the user gave in this very call or in the grid of
+a sweep: never for those that are read from a run or a ticket.
 """
 
 from __future__ import annotations

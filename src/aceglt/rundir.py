@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from aceglt.config import Config, difference
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import append_line, json_digest, short_digest, write_checked_json
 
 _NO_CONFIG = "restore it from a copy or choose another --out"
@@ -56,16 +56,12 @@ class RunDir:
 
     def _open(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = self.path / ".lock"
-        new = not lock.exists()
-        self._lock = open(lock, "w")  # noqa: SIM115  # held as long as the directory is
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{self.path}: another process is working in this run directory") from None
-        if self._is_foreign(lock):  # under the lock: others may just be starting here
+        locked = self.path / ".lock"
+        new = not locked.exists()
+        self._lock = lock(self.path)
+        if self._is_foreign(locked):  # under the lock: others may just be starting here
             if new:
-                lock.unlink(missing_ok=True)
+                locked.unlink(missing_ok=True)
             raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
         self.tickets.mkdir(exist_ok=True)
         self._remove_leftovers()
@@ -115,9 +111,9 @@ class RunDir:
         """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
         append_line(self.events, json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
 
-    def _is_foreign(self, lock: Path) -> bool:
+    def _is_foreign(self, locked: Path) -> bool:
         """Whether it holds someone else's files."""
-        ours = {lock, self.tickets, *self._leftovers()}
+        ours = {locked, self.tickets, *self._leftovers()}
         return not self.config.exists() and any(entry not in ours for entry in self.path.iterdir())
 
     def _leftovers(self) -> list[Path]:
@@ -129,6 +125,19 @@ class RunDir:
     def _remove_leftovers(self) -> None:
         for path in self._leftovers():
             path.unlink()
+
+
+def lock(folder: Path) -> IO[str]:
+    """Hold a folder until the returned file is closed or the process ends; RunInUse where another one holds it."""
+    file = open(folder / ".lock", "w")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        file.close()
+        if isinstance(problem, BlockingIOError):
+            raise RunInUse(f"{folder}: another process is working in this directory") from None
+        raise
+    return file
 
 
 def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from aceglt.wording import UNKNOWN, counted, duration, percent, quantity, spread
 if TYPE_CHECKING:
     from aceglt.bench import Benchmark, Latency, Row
     from aceglt.evaluation import Evaluation
+    from aceglt.sweeps.merged import SweepResult
     from aceglt.ticket import Ticket
 
 _SPARSITIES = {"weights": "model_sparsity", "edges": "graph_sparsity"}
@@ -35,6 +36,32 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: 
         console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
     for name, text in story.items():
         console.print(f"{name + ':':<13}{text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_sweep(console: Console, sweep: SweepResult) -> None:
+    """Each search in a line, then those that failed and where things are."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("search", overflow="fold")
+    for name in ("dense", "model", "graph", "best"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in sweep.cells:
+        table.add_row(cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
+    console.print(table)
+    console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
+    for cell in sweep.failed:
+        text = f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    lines = [*(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}"]
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    dense, best = results["dense"], best_level(results)
+    shown = "test" if dense["test"] else "val"
+    if best is None:
+        return spread(dense[shown]), "–", "–", "–"
+    sparsities = percent(best["model_sparsity"]), percent(best["graph_sparsity"])
+    return spread(dense[shown]), *sparsities, spread(best[shown])
 
 
 def _title(r: Mapping[str, Any]) -> str:

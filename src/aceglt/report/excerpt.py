@@ -64,10 +64,11 @@ def scenes(run: RunView, runs: int = 1) -> list[Scene]:
     most = max(2, min(MOST_LEVELS, MOST_SCENES // runs))
     ends = [(int(a), int(b)) for a, b in (run.results.get("excerpt") or {}).get("edges", [])]
     levels = [level for level in run.levels if level.get("excerpt")]
-    return [_scene(level, ends) for level in _spaced(levels, most)] if ends else []
+    return [scene_of(level, ends) for level in _spaced(levels, most)] if ends else []
 
 
-def _scene(level: Mapping[str, Any], ends: Sequence[tuple[int, int]]) -> Scene:
+def scene_of(level: Mapping[str, Any], ends: Sequence[tuple[int, int]]) -> Scene:
+    """The excerpt at a level of results.json; `ends` are its edges."""
     seen = level["excerpt"]
     unknown = [None] * len(ends)
     columns = (ends, seen["alive"], seen.get("rank") or unknown, seen.get("importance") or unknown)

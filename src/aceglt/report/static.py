@@ -47,12 +47,13 @@ def write_static(runs: Sequence[RunView], folder: Path, format: str = "svg") -> 
     written = []
     for name, drawing in _drawings(runs):
         path = folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-')}.{format}"
-        write_atomic(path, _encoded(drawing, format))
+        write_atomic(path, encoded(drawing, format))
         written.append(path)
     return written
 
 
-def _encoded(drawing: Drawing, format: str) -> bytes:
+def encoded(drawing: Drawing, format: str) -> bytes:
+    """The file's content; the same drawing always gives the same."""
     from matplotlib import rc_context
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
@@ -157,11 +158,12 @@ def _excerpt(found: Sequence[Scene]) -> Drawing:
     for axes in grid:
         axes.set_axis_off()
     for axes, scene in zip(drawing.axes, found, strict=False):
-        _scene(axes, scene, places)
+        draw_scene(axes, scene, places)
     return drawing
 
 
-def _scene(axes: Axes, scene: Scene, places: Mapping[int, complex]) -> None:
+def draw_scene(axes: Axes, scene: Scene, places: Mapping[int, complex]) -> None:
+    """Edges darker the more important they are, dotted where they are pruned; places are those of `arrange`."""
     from matplotlib import colormaps
 
     shades = colormaps["Blues"]

@@ -1,0 +1,65 @@
+"""What searches will cost on the machine at hand, roughly: epochs from the method, seconds from a short measurement."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from aceglt.config import Config
+from aceglt.datasets import KNOWN
+from aceglt.runner import build_method
+
+NONZERO_FEATURES = {"cora": 49_216, "citeseer": 105_165, "pubmed": 988_031}
+"""Of graphs whose features are sparse; those of the others count in full."""
+
+# An epoch of score training with validation, in forward passes: what GCN and GAT took on Cora, CiteSeer and PubMed lies
+# between 3 and 8.
+_PASSES = 5
+_LAUNCH_SECONDS = 2e-3  # what an epoch takes on a GPU even if there is nothing to compute
+_HEADS = 8
+
+
+def epochs_per_seed(config: Config) -> int:
+    """Epochs that a search trains per seed at most."""
+    return config.epochs + config.levels * (build_method(config).cost(config.epochs) + config.epochs)
+
+
+def seconds_to_search(config: Config, seeds: int, rate: float, on_gpu: bool) -> float:
+    """Of a known dataset, at `rate` multiply-adds per second, as if no level were cheaper than the first."""
+    epoch = seeds * _PASSES * _forward(config) / rate
+    return epochs_per_seed(config) * (max(epoch, _LAUNCH_SECONDS) if on_gpu else epoch)
+
+
+def measured_rate(device: torch.device) -> float:
+    """Multiply-adds per second of a sparse product such as a backbone's, measured here and now."""
+    nodes, degree, width = 4_000, 30, 256
+    columns = torch.arange(nodes * degree, device=device) * 7919 % nodes
+    rows = torch.arange(nodes, device=device).repeat_interleave(degree)
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([rows, columns]), torch.ones_like(rows, dtype=torch.float32)
+    ).coalesce()
+    x = torch.ones(matrix.shape[1], width, device=device)
+    fastest = min(_seconds_of_product(matrix, x, device) for _ in range(5))
+    return matrix._nnz() * width / fastest
+
+
+def _seconds_of_product(matrix: torch.Tensor, x: torch.Tensor, device: torch.device) -> float:
+    began = time.perf_counter()
+    torch.sparse.mm(matrix, x)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def _forward(config: Config) -> int:
+    """Multiply-adds of a forward pass: products with features and weights, and sums over edges."""
+    graph = KNOWN[config.dataset]
+    arcs = 2 * graph.edges + graph.nodes
+    features = NONZERO_FEATURES.get(config.dataset, graph.nodes * graph.features)
+    if config.backbone == "resgcn":
+        layers = config.layers or 28
+        return config.hidden * (features + layers * (graph.nodes * config.hidden + arcs))
+    width = config.hidden * (_HEADS if config.backbone == "gat" else 1)
+    outputs = config.embedding if config.task == "link" else graph.classes
+    return width * (features + graph.nodes * outputs + arcs) + outputs * arcs

@@ -1,0 +1,150 @@
+"""What the command line prints about reproductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from aceglt import datasets
+from aceglt.config import Config
+from aceglt.levels import SearchObserver
+from aceglt.progress import SearchProgress
+from aceglt.reproduction import EXHIBITS, Reproduction
+from aceglt.reproduction.cells import Cell, Scale
+from aceglt.reproduction.cost import epochs_per_seed, measured_rate, seconds_to_search
+from aceglt.reproduction.registry import Exhibit
+from aceglt.reproduction.runs import collect, missing
+from aceglt.reproduction.tables import HERE, Table
+from aceglt.runner import build_method, pick_device
+
+_ROUGH = (
+    "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."
+)
+
+
+def print_exhibits(console: Console, scale: Scale, device: str, data_root: Path | None) -> None:
+    """All tables and figures with the number of their searches, the data they need and their cost."""
+    table = _rich("name", "what", "searches", "epochs", "time", "needs data")
+    cost, absent = _Cost(device), _absent(data_root)
+    for exhibit in EXHIBITS.values():
+        configs = [cell.config(scale) for cell in exhibit.cells]
+        needs = sorted({cell.dataset for cell in exhibit.cells} & absent)
+        epochs = sum(epochs_per_seed(config) * len(config.seeds) for config in configs)
+        table.add_row(
+            exhibit.name, exhibit.title, str(len(configs)), f"{epochs:,}",
+            _time(sum(cost.seconds(config, len(config.seeds)) for config in configs)), ", ".join(needs),
+        )  # fmt: skip
+    console.print(table)
+    _line(
+        console, f"{_ROUGH} Tables and figures with the same searches share them, as do figureS2, tableS8 and table1."
+    )
+    _line(console, "NAME --list has the cells of one. Needs data: " + _where())
+
+
+def print_cells(
+    console: Console,
+    exhibit: Exhibit,
+    cells: Sequence[Cell],
+    scale: Scale,
+    device: str,
+    data_root: Path | None,
+    out: Path,
+) -> None:
+    """The searches of one table or figure, how far they are, and what is left to do."""
+    table = _rich("cell", "seeds found", "levels", "epochs left", "time left", "data")
+    cost, absent = _Cost(device), _absent(data_root)
+    for cell in cells:
+        config = cell.config(scale)
+        found = collect(out / "runs", config)
+        left = sum(len(seeds) for _, seeds in missing(out / "runs", config))
+        table.add_row(
+            cell.name, str(len(found["seeds"]) if found else 0), str(config.levels),
+            f"{epochs_per_seed(config) * left:,}", _time(cost.seconds(config, left)),
+            "missing" if cell.dataset in absent else "here",
+        )  # fmt: skip
+    _line(console, f"{exhibit.name}: {exhibit.title}")
+    console.print(table)
+    _line(console, _ROUGH)
+    if {cell.dataset for cell in cells} & absent:
+        _line(console, "Missing data: " + _where())
+
+
+def print_reproduction(console: Console, result: Reproduction) -> None:
+    """The table, what should be known about it, and where everything is."""
+    console.print(_shown(result.table))  # the files have the lines that are still empty too
+    for note in result.notes:
+        _line(console, note)
+    for path in result.files:
+        _line(console, str(path))
+
+
+class Progress:
+    """Announces each search, and shows its progress."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def __call__(self, cell: Cell, config: Config) -> Iterator[SearchObserver]:
+        _line(self._console, f"{cell.name}, seeds {', '.join(map(str, config.seeds))}")
+        level = build_method(config).cost(config.epochs) + config.epochs
+        with SearchProgress(self._console, config.levels, config.epochs, level, len(config.seeds)) as progress:
+            yield progress
+
+
+class _Cost:
+    """Estimates at this machine's speed, which is measured once."""
+
+    def __init__(self, device: str) -> None:
+        place = pick_device(device)
+        self._rate, self._on_gpu = measured_rate(place), place.type == "cuda"
+
+    def seconds(self, config: Config, seeds: int) -> float:
+        return seconds_to_search(config, seeds, self._rate, self._on_gpu) if seeds else 0.0
+
+
+def _time(seconds: float) -> str:
+    """To one unit: it is an estimate."""
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _absent(data_root: Path | None) -> set[str]:
+    return {name for name, present, _ in datasets.available(data_root) if not present}
+
+
+def _where() -> str:
+    return (
+        "not on this machine; the search tries to download them. Without a network, lay the files out as "
+        "`aceglt datasets` and docs/large-graphs.md say, in a folder that --data-root or $ACEGLT_DATA names."
+    )
+
+
+def _shown(table: Table) -> RichTable:
+    heads = [*table.heads, *(f"{group} {name}".strip() for group, name in table.columns)]
+    shown = _rich(*heads)
+    styles = {"best": "bold", "second": "underline", "": ""}
+    begun = {line.labels[:-1] for line in table.lines if line.labels[-1] == HERE and any(e.text for e in line.entries)}
+    for line in table.lines:
+        if line.labels[:-1] not in begun:
+            continue
+        entries = [(e.text + "*" * e.star, styles[e.mark]) for e in line.entries]
+        shown.add_row(*line.labels, *(f"[{style}]{text}[/]" if style and text else text for text, style in entries))
+    return shown
+
+
+def _rich(*heads: str) -> RichTable:
+    table = RichTable(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,109 @@
+"""The run directories behind a reproduction: found by their configuration, continued, and put together over seeds.
+
+Folders are named after everything in the configuration but the seeds, so tables and figures that need the same search
+share it, and runs that were made elsewhere can be copied beside those here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aceglt.config import Config
+from aceglt.errors import RunError
+from aceglt.files import short_digest
+from aceglt.levels import SearchObserver
+from aceglt.reproduction.cells import Cell, Scale
+from aceglt.reproduction.merge import merge
+from aceglt.rundir import RunDir, read_json, results_of
+from aceglt.runner import search
+
+Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
+"""Told about each search before it starts; what it gives is told about its progress."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory of a configuration."""
+
+    path: Path
+    config: Config
+    data: str
+    """Fingerprint of the graph."""
+    finished: bool
+
+    def has(self, levels: int) -> bool:
+        """Whether nothing is left to do for so many levels."""
+        return self.finished and self.config.levels >= levels
+
+
+def find(root: Path, config: Config) -> list[Run]:
+    """The run directories of a configuration, whatever their seeds."""
+    paths = sorted(path.parent for path in _folder(root, config).glob("*/config.json"))
+    runs = [run for path in paths if _but_seeds((run := _read(path)).config) == _but_seeds(config)]
+    for run in runs[1:]:
+        if run.data != runs[0].data:
+            raise RunError(f"{run.path} and {runs[0].path} are about different data; move one of them elsewhere")
+    return runs
+
+
+def collect(root: Path, config: Config) -> dict[str, Any] | None:
+    """The results over the seeds of all finished runs of a configuration; None if there are none."""
+    done = [run for run in find(root, config) if run.has(config.levels)]
+    return merge([results_of(run.path) for run in done], config.levels) if done else None
+
+
+def missing(root: Path, config: Config) -> list[tuple[Path, tuple[int, ...]]]:
+    """What is to be searched for the configuration's seeds: run directories, to continue or new, and their seeds."""
+    open_seeds, jobs = list(config.seeds), []
+    runs = find(root, config)
+    for run in sorted(runs, key=lambda run: not run.has(config.levels)):
+        mine = run.config.seeds
+        done = run.has(config.levels)
+        if not set(mine) & set(open_seeds) or not (done or set(mine) <= set(config.seeds)):
+            continue
+        if not done:
+            jobs.append((run.path, mine))
+        open_seeds = [seed for seed in open_seeds if seed not in mine]
+    if open_seeds:
+        jobs.append((_folder(root, config) / f"seeds-{_span(open_seeds)}", tuple(open_seeds)))
+    return jobs
+
+
+def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: Any) -> None:
+    """Search what a cell still lacks; `place` says where: device, data_root, runs_at_once."""
+    config = cell.config(scale)
+    for path, seeds in missing(root, config):
+        choices = {**cell.choices(scale), "seeds": seeds}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with observe(cell, replace(config, seeds=seeds)) as observer:
+            search(out=path, preset=scale.preset, tickets="none", observer=observer, **place, **choices)
+
+
+def _folder(root: Path, config: Config) -> Path:
+    digest = short_digest(json.dumps(_but_seeds(config), sort_keys=True))
+    parts = (Path(config.dataset).stem, config.backbone, config.axis, config.method, config.task, digest)
+    return root / "-".join(parts)
+
+
+def _but_seeds(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in config.identity().items() if name != "seeds"}
+
+
+def _read(path: Path) -> Run:
+    run = RunDir(path)
+    data: Mapping[str, Any] = read_json(run.config)
+    finished = run.results.exists() and bool(results_of(path).get("finished"))
+    return Run(path, run.read_config(), str(data.get("data")), finished)
+
+
+def _span(seeds: Sequence[int]) -> str:
+    """`0-4` for seeds in a row, `0,4,7` for others; shortened where a name would get too long."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    text = ",".join(map(str, seeds))
+    return text if len(text) <= 60 else f"{seeds[0]}-and-{len(seeds) - 1}-more-{short_digest(text)}"

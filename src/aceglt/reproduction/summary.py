@@ -1,0 +1,121 @@
+"""What stands beside a reproduced table: the page, the searches behind it with what they cost, and every level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aceglt.reproduction.cells import Cell
+from aceglt.reproduction.grid import BOLD, STAR, UNDERLINE, entry_of
+from aceglt.reproduction.registry import Exhibit
+from aceglt.reproduction.tables import Entry, Line, Table, csv_rows, markdown
+from aceglt.stats import CRITERIA, mean_std, metric_in_words
+
+Found = Mapping[Cell, Mapping[str, Any]]
+
+FIRED = ("halved", "resampled")
+"""What ACE records of its two switches."""
+
+PAPER = "Wang et al., “Adversarial Erasing with Pruned Elements: Towards Better Graph Lottery Tickets”, ECAI 2023"
+
+_SIGNS = {
+    BOLD: "the best is bold",
+    UNDERLINE: "the second underlined",
+    STAR: "and \\* says that the best is better than the second at p < 0.05 in a paired t-test over seeds",
+}
+_COSTS = (
+    "Winners: sparsity of the sparsest winning level on the mean over seeds, by each criterion: `paper` by test, "
+    "`strict` by validation, `significant` by a paired t-test on test (“?”: undetermined below five seeds). Fired: "
+    "how often ACE halved K and went back to re-sample, per seed. Epochs and seconds: of the whole search, per seed. "
+    "MACs: of one forward pass, dense and of the `paper` winner."
+)
+
+
+def page(
+    exhibit: Exhibit, table: Table, behind: Table, found: Found, notes: Sequence[str], plots: Sequence[str]
+) -> str:
+    """The whole as Markdown."""
+    first = next(iter(found.values()))
+    seeds = sorted({len(results["seeds"]) for results in found.values()})
+    about = [
+        f"{len(found)} of {len(exhibit.cells)} searches, {_range(seeds)} seed(s), preset `{first['preset']}`, "
+        f"{first['epochs']} epochs. Mean ± standard deviation over seeds, in percent unless a unit is named.",
+        f"Lines *paper* quote {PAPER}; ACE is its “Ours”. Empty: not searched, or not printed there.",
+    ]
+    if exhibit.grid.marks:
+        about.append("Of a block's column, " + ", ".join(_SIGNS[m] for m in _SIGNS if m in exhibit.grid.marks) + ".")
+    parts = [f"# {exhibit.name}: {exhibit.title}", markdown(table)]
+    parts += [f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")]
+    parts += ["\n".join(f"- {note}" for note in (*about, *notes))]
+    parts += ["## Searches behind it, and what they cost", markdown(behind)]
+    parts += [_COSTS]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def runs_table(found: Found) -> Table:
+    """One line per search: readings, winners by each criterion, and cost."""
+    columns = (
+        ("", "seeds"), ("", "metric"), ("", "dense test"), *(("winner", criterion) for criterion in CRITERIA),
+        *(("fired", name) for name in FIRED), ("", "epochs"), ("", "seconds"), ("MACs", "dense"), ("MACs", "ticket"),
+    )  # fmt: skip
+    lines = tuple(Line((cell.name,), _run(cell, results), cell.dataset) for cell, results in found.items())
+    return Table("Searches and their cost", ("search",), columns, lines)
+
+
+def _run(cell: Cell, results: Mapping[str, Any]) -> tuple[Entry, ...]:
+    winner = results["highest_winning"]["paper"]
+    macs = next((level["macs"] for level in results["levels"] if winner and level["level"] == winner["level"]), None)
+    return (
+        entry_of([len(results["seeds"])], "count"),
+        Entry(metric_in_words(results["metric"])),
+        entry_of(results["dense"]["test"], "test"),
+        *(_winner(cell, results, criterion) for criterion in CRITERIA),
+        *(_fired(results, name) for name in FIRED),
+        entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
+        entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
+        entry_of([results["dense"]["macs"]], "macs"),
+        Entry("-") if macs is None else entry_of([macs], "macs"),
+    )
+
+
+def _winner(cell: Cell, results: Mapping[str, Any], criterion: str) -> Entry:
+    winner = results["highest_winning"][criterion]
+    if winner is not None:
+        return entry_of([winner[cell.sparsity]], "winner")
+    verdicts = [level["winning"][criterion] for level in results["levels"]]
+    return Entry("?" if verdicts and None in verdicts else "-")
+
+
+def _fired(results: Mapping[str, Any], name: str) -> Entry:
+    """How often a switch of ACE acted in the whole search, per seed; never, and its ablation shows nothing."""
+    sides = [side for level in results["levels"] for side in level["diagnostics"].get("ace", {}).values()]
+    total = sum(sum(side[name]) for side in sides)
+    return Entry(f"{total / len(results['seeds']):.1f}", total / len(results["seeds"])) if sides else Entry()
+
+
+def levels_csv(found: Found) -> str:
+    """Every level of every search; what the figures draw."""
+    heads = ("search", "level", "model_sparsity", "graph_sparsity", "seeds", "val", "val_std", "test", "test_std",
+             "macs", "seconds", "epochs", *(f"wins_{criterion}" for criterion in CRITERIA),
+             "weight_fluctuation", "edge_fluctuation")  # fmt: skip
+    rows: list[list[Any]] = []
+    for cell, results in found.items():
+        for level in results["levels"]:
+            readings = [number for part in ("val", "test") for number in mean_std(level[part])]
+            wins = ["" if (won := level["winning"][criterion]) is None else int(won) for criterion in CRITERIA]
+            sparsities = [level["model_sparsity"], level["graph_sparsity"]]
+            cost = [level["macs"], level["seconds"] / len(level["val"]), sum(level["epochs"].values())]
+            rows.append(
+                [cell.name, level["level"], *sparsities, len(level["val"]), *readings, *cost, *wins, *_changes(level)]
+            )
+    return csv_rows(heads, rows)
+
+
+def _changes(level: Mapping[str, Any]) -> list[Any]:
+    changes = level.get("fluctuation") or {}
+    known = [[value for value in changes.get(side) or [] if value is not None] for side in ("weights", "edges")]
+    return [mean_std(values)[0] if values else "" for values in known]
+
+
+def _range(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

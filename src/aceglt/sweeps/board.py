@@ -1,0 +1,72 @@
+"""How a sweep shows itself while it runs: one bar for all of it on a terminal, a line per search elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from aceglt.sweeps.grid import Cell
+
+
+class SweepProgress:
+    """Searches that are finished, run and failed, and the time left, by levels. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._began = console, time.monotonic()
+        self._stages: dict[str, int] = {}  # of each unfinished search: dense and its levels
+        self._total = self._finished = self._failed = 0
+        self._done = self._work = 0  # stages, of the searches that this session began with
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn(),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("checking", total=None, left="")
+
+    def __enter__(self) -> SweepProgress:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+        self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
+        there = {cell.name for cell in finished}
+        self._stages = {cell.name: cell.config.levels + 1 for cell in cells if cell.name not in there}
+        self._work = sum(self._stages.values())
+        self._bar.update(self._task, total=self._work or 1)
+        self._say(f"{self._total} searches, {self._finished} of them finished")
+
+    def on_end(self, name: str) -> None:
+        self._finished += 1
+        self._done += self._stages.pop(name)
+        self._say(f"{self._finished}/{self._total} {name} finished · {self._left(self._done)}")
+
+    def on_failure(self, name: str, problem: str, again: bool) -> None:
+        if not again:
+            self._failed += 1
+            self._done += self._stages.pop(name)
+        self._say(f"{name} {'will be continued' if again else 'given up'}: {problem}")
+
+    def on_levels(self, levels: Mapping[str, int]) -> None:
+        done = self._done + sum(levels.values())
+        text = f"{self._finished}/{self._total} searches · {len(levels)} under way"
+        text += f" · {self._failed} failed" if self._failed else ""
+        self._bar.update(self._task, completed=done, description=text, left=self._left(done))
+
+    def _say(self, text: str) -> None:
+        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _left(self, done: int) -> str:
+        if not done:
+            return ""
+        rest = round((time.monotonic() - self._began) * (self._work - done) / done)
+        return f"{rest // 3600}:{rest // 60 % 60:02d}:{rest % 60:02d} left"

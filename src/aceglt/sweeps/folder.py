@@ -1,0 +1,84 @@
+"""A sweep's folder: every file name, its lock, and how far each search in it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from aceglt.config import STEERING
+from aceglt.errors import RunError
+from aceglt.rundir import RunDir, is_run, lock, read_json
+from aceglt.sweeps.grid import Cell
+
+
+class SweepDir:
+    """Run directories and logs of the searches, and what is merged of them; one sweep at a time works in it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self.grid = self.path / "grid.json"
+        self.merged = self.path / "sweep.json"
+        self.table = self.path / "sweep.csv"
+        self.report = self.path / "report.html"
+        self.runs = self.path / "runs"
+        self.logs = self.path / "logs"
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> SweepDir:
+        try:
+            self._refuse_foreign()
+            for folder in (self.runs, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(self.path)
+            for path in self._leftovers():
+                path.unlink()
+        except OSError as problem:
+            raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def run(self, cell: Cell) -> RunDir:
+        return RunDir(self.runs / cell.name)
+
+    def log(self, cell: Cell) -> Path:
+        return self.logs / f"{cell.name}.log"
+
+    def finished(self, cell: Cell) -> bool:
+        """Whether the search is there to its end, with the levels that the cell asks for."""
+        run = self.run(cell)
+        if not is_run(run.path) or not run.results.exists():
+            return False
+        # A search that goes on with more levels writes its configuration first, so older results are of fewer levels.
+        current = os.stat(run.results).st_mtime_ns >= os.stat(run.config).st_mtime_ns
+        config = run.read_config()  # its name tells that the rest is the cell's
+        same_end = all(getattr(config, name) == getattr(cell.config, name) for name in STEERING)
+        return current and same_end and bool(read_json(run.results).get("finished"))
+
+    def level(self, cell: Cell) -> int | None:
+        """The level that a search is at, by its log; None where it has not begun."""
+        try:
+            with open(self.run(cell).events, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+                return int(json.loads(file.read().splitlines()[-1])["level"])
+        except (OSError, ValueError, KeyError, IndexError):  # no log yet, or its last line is being written
+            return None
+
+    def _refuse_foreign(self) -> None:
+        """A folder with someone else's files is left as it is."""
+        ours = {self.path / ".lock", self.runs, self.logs, *self._leftovers()}
+        if self.path.is_dir() and not self.grid.exists() and any(e not in ours for e in self.path.iterdir()):
+            raise RunError(f"{self.path} is not empty and is no folder of a sweep; choose another --out")
+
+    def _leftovers(self) -> list[Path]:
+        """Temporary files of a sweep that was killed while writing."""
+        names = (self.grid, self.merged, self.table, self.report)
+        return [path for name in names for path in self.path.glob(f".{name.name}.????????")]

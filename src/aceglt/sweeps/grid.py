@@ -1,0 +1,176 @@
+"""A grid and its cells: every combination of its values is the configuration of one search."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from aceglt.config import STEERING, TUPLES, Config, check_type, resolve, suggest
+from aceglt.errors import AcegltError, ConfigError
+from aceglt.files import short_digest
+from aceglt.own import take
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PLURALS = {"datasets": "dataset", "backbones": "backbone", "methods": "method", "axes": "axis"}
+_NAMED = tuple(PLURALS.values())
+_LONGEST = 120  # characters of a folder's name, before the digest
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One search of a sweep."""
+
+    name: str
+    """Its folder: what it is, and a digest of its configuration, which does not depend on the rest of the grid."""
+    settings: Settings
+    """What `search` is given, the preset included."""
+    config: Config
+    varied: Settings
+    """Its place: the values of the fields of which the grid has several."""
+
+
+def read_grid(path: Path) -> Settings:
+    """A TOML file as plain values; ConfigError where it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"{path}: cannot read the grid ({problem.strerror})") from None
+    except ValueError as problem:  # not TOML, or not even text
+        raise ConfigError(f"{path}: not a TOML file ({problem})") from None
+
+
+def plan(grid: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a grid, each with its configuration; ConfigError where one is wrong or is there twice.
+
+    A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
+    """
+    dimensions = _dimensions(grid)
+    _check_tables(dimensions)
+    choices = [full for choice in _combinations(dimensions) for full in _with_options(choice)]
+    several = _several(choices)
+    cells = [_cell(settings, several) for settings in choices]
+    for name, times in Counter(cell.name for cell in cells).items():
+        if times > 1:
+            raise ConfigError(f"the grid has the same search more than once: {name}")
+    return cells
+
+
+def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of every field that the grid names."""
+    known = [*PLURALS, *(f.name for f in fields(Config))]
+    dimensions: dict[str, list[Any]] = {}
+    for key, value in grid.items():
+        if key not in known:
+            raise ConfigError(f"unknown key '{key}' in the grid{suggest(key, known)}")
+        name = PLURALS.get(key, key)
+        if name in dimensions:
+            raise ConfigError(f"the grid has both '{name}' and '{key}'; give one of them")
+        dimensions[name] = _values(name, value)
+        for one in dimensions[name]:
+            _check_value(name, one)
+    return dimensions
+
+
+def _check_value(name: str, value: Any) -> None:
+    if name != "seeds" or type(value) is not int:
+        check_type(name, value, get_type_hints(Config)[name])
+
+
+def _check_tables(dimensions: Mapping[str, Sequence[Any]]) -> None:
+    """Options of a method that the grid does not have would be lost without a word."""
+    methods = dimensions.get("method", [Config.method])
+    for table in dimensions.get("method_options", []):
+        for name, value in table.items():
+            if isinstance(value, Mapping) and name not in methods:
+                raise ConfigError(f"method_options.{name}: the grid has no method '{name}', only {', '.join(methods)}")
+
+
+def _values(name: str, value: Any) -> list[Any]:
+    """The values that stand for cells of their own; a list of lists where the field's value is a list."""
+    if not _is_list(value) or (name in TUPLES and not any(map(_is_list, value))):
+        return [value]
+    if not value:
+        raise ConfigError(f"{name} is an empty list in the grid; give at least one value, or leave it out")
+    return list(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _combinations(dimensions: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    return [dict(zip(dimensions, values, strict=True)) for values in product(*dimensions.values())]
+
+
+def _with_options(choice: Settings) -> list[Settings]:
+    """The choice with the options of its method: those for every method, and those in a table of the method's name."""
+    table = choice.get("method_options", {})
+    for_all = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
+    mine = table.get(choice.get("method", Config.method), {})
+    options = {name: _values(name, value) for name, value in {**for_all, **mine}.items()}
+    for name, values in options.items():
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise ConfigError(f"method_options: {name} must be a number, text, true or false, found {values}")
+    return [{**choice, "method_options": chosen} for chosen in _combinations(options)]
+
+
+def _several(choices: Sequence[Settings]) -> set[str]:
+    """Fields, and options of methods, that have several values among the choices."""
+    seen: dict[str, set[str]] = {}
+    for choice in choices:
+        for name, value in _flat(choice).items():
+            seen.setdefault(name, set()).add(repr(value))
+    return {name for name, values in seen.items() if len(values) > 1}
+
+
+def _flat(settings: Mapping[str, Any]) -> Settings:
+    """Options of the method beside the other fields."""
+    return {**{k: v for k, v in settings.items() if k != "method_options"}, **settings.get("method_options", {})}
+
+
+def _cell(settings: Settings, several: set[str]) -> Cell:
+    what = ", ".join(str(settings[name]) for name in _NAMED if name in settings) or "the grid"
+    try:
+        names, _ = take(settings)
+        config = resolve(names.pop("preset", "default"), **names)
+    except AcegltError as problem:
+        raise ConfigError(f"{what}: {problem}") from None
+    varied = {name: value for name, value in _flat(settings).items() if name in several}
+    return Cell(_name(config, varied), settings, config, varied)
+
+
+def _name(config: Config, varied: Settings) -> str:
+    """Where the search lies: what was searched, what is not the default, and a digest that tells all apart.
+
+    When to stop is no part of it unless the grid varies it, so that a search with more levels goes on.
+    """
+    stops = {name: value for name, value in varied.items() if name in STEERING}
+    usual = _flat(resolve(config.preset, **{name: getattr(config, name) for name in (*_NAMED, "task")}).identity())
+    mine = _flat(config.identity())
+    given = {name: value for name, value in mine.items() if name not in usual or value != usual[name]}
+    extra = {"task": config.task} if config.task != Config.task else {}
+    extra |= {"preset": config.preset} if config.preset != Config.preset else {}
+    words = [Path(config.dataset).stem, config.backbone, config.method, config.axis]
+    words += [f"{name}={_text(value)}" for name, value in {**extra, **given, **stops}.items()]
+    digest = short_digest(json.dumps({**config.identity(), **stops}, sort_keys=True))
+    return f"{re.sub(r'[^a-zA-Z0-9_.+=-]', '.', '-'.join(words))[:_LONGEST]}-{digest}"
+
+
+def _text(value: Any) -> str:
+    """As short as the grid has it: seeds from 0 are known by their number."""
+    if not _is_list(value):
+        return str(value)
+    return str(len(value)) if list(value) == list(range(len(value))) else "+".join(map(str, value))

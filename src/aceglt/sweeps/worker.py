@@ -1,0 +1,115 @@
+"""What a worker does: one search, in a process of its own, with a log."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aceglt.errors import AcegltError, RunError, RunInUse
+
+_PATIENCE = 60.0  # seconds; a worker whose node was lost may take a while to end
+MEND = 2
+"""Exit code: the user must mend something."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all searches of a sweep share."""
+
+    here: str
+    """Where relative paths and own modules are looked for."""
+    device: str
+    data_root: str | None
+    tickets: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One search as a worker gets it: plain values, which can travel."""
+
+    name: str
+    settings: dict[str, Any]
+    run: str
+    log: str
+    common: Common
+
+
+def work(job: Job) -> str | None:
+    """Search, or continue the search that is there.
+
+    Returns None, or what the user must mend, since to try again would not help; anything else is raised. All is logged.
+    """
+    logs = os.path.dirname(job.log)
+    if not os.path.isdir(logs):
+        return f"{logs} is not there on {platform.node()}: every node must see the folder of the sweep"
+    _log(job, f"process {os.getpid()} on {platform.node()}")
+    try:
+        _search(job)
+    except BaseException as problem:
+        _log(job, traceback.format_exc())
+        if isinstance(problem, AcegltError) and not isinstance(problem, RunInUse):
+            return str(problem)
+        raise
+    _log(job, "finished")
+    return None
+
+
+def _search(job: Job) -> None:
+    import torch
+
+    from aceglt.runner import search
+
+    common = job.common
+    os.chdir(common.here)
+    torch.set_num_threads(common.threads)
+    given = ", ".join(f"{name}={value!r}" for name, value in job.settings.items())
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            search(
+                out=job.run, device=common.device, data_root=common.data_root, tickets=common.tickets,
+                command=f"aceglt.search({given})", **job.settings,
+            )  # fmt: skip
+            return
+        except RunInUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1.0)
+
+
+def _log(job: Job, text: str) -> None:
+    with open(job.log, "a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
+
+
+def last_line(log: str) -> str:
+    """What a worker that failed wrote last."""
+    try:
+        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as problem:
+        raise RunError(f"{log}: cannot read it ({problem.strerror})") from None
+    return lines[-1] if lines else "no log"
+
+
+def _end_with_parent() -> None:
+    """The pipe from the sweep closes when the sweep ends, however it does; a search left behind would be in its way."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """A worker of the local engine: the job comes as a line of JSON on standard input, which then stays open."""
+    values = json.loads(sys.stdin.buffer.readline())
+    job = Job(**{**values, "common": Common(**values["common"])})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sys.exit(0 if work(job) is None else MEND)

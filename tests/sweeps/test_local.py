@@ -1,0 +1,154 @@
+"""Workers that are processes: killed ones, orphans, and how many fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from search_samples import command, environment, events
+from sweep_samples import Watches, grid, merged, tickets
+
+import aceglt
+from aceglt.errors import ConfigError
+from aceglt.rundir import read_json
+from aceglt.sweeps import local, run
+from aceglt.sweeps.engines import Need
+from aceglt.sweeps.local import LocalEngine
+
+LONG = {"methods": ["random", "ugs"], "axes": ["joint"], "epochs": 40, "levels": 4}
+"""Long enough to be killed in the middle, however fast the machine."""
+
+
+def _process(log: Path) -> int:
+    """The last process that worked on a search."""
+    return int(re.findall(r" process (\d+) on ", log.read_text())[-1])
+
+
+def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_TICK", 0.02)
+    killed: list[str] = []
+
+    def kill(levels: Mapping[str, int]) -> None:
+        for name, level in levels.items():
+            if "ugs" in name and level >= 1 and not killed:
+                killed.append(name)
+                os.kill(_process(tmp_path / "out" / "logs" / f"{name}.log"), signal.SIGKILL)
+
+    watches = Watches(kill)
+    result = aceglt.sweep(grid(tmp_path, **LONG), tmp_path / "out", device="cpu", workers=2, observer=watches)
+    assert watches.failures == [(killed[0], "its worker was killed by SIGKILL", True)]
+    assert result.failed == []
+    assert len(events(tmp_path / "out" / "runs" / killed[0], "resume")) == 1
+    assert "random (labels)" in (tmp_path / "out" / "report.html").read_text()
+    for cell in result.cells:
+        aceglt.search(device="cpu", out=tmp_path / "alone" / "runs" / cell["name"], **cell["config"])
+    assert tickets(tmp_path / "out") == tickets(tmp_path / "alone") != {}
+    assert [cell["name"] for cell in merged(tmp_path / "out")] == [cell["name"] for cell in result.cells]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)]
+)
+def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(number: int, code: int, tmp_path: Path) -> None:
+    npz = grid(tmp_path)["datasets"][0]
+    (tmp_path / "grid.toml").write_text(
+        f'dataset = "{npz}"\nmethod = "ugs"\nsignal = "labels"\nepochs = 40\nlevels = 4\nhidden = 8\nseeds = 2\n'
+    )
+    words = ("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--device", "cpu")
+    process = subprocess.Popen(
+        command(*words), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        preexec_fn=_heed_interrupts,
+    )  # fmt: skip
+    log = _begun(tmp_path / "out", process)
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == code, complaints
+    assert "Traceback" not in complaints
+    _await_end(_process(log))
+    result = aceglt.sweep(tmp_path / "grid.toml", tmp_path / "out", device="cpu")
+    assert result.failed == []
+    assert len(events(tmp_path / "out" / "runs" / result.cells[0]["name"], "resume")) == 1
+
+
+def _heed_interrupts() -> None:
+    """A suite that a shell runs in the background ignores SIGINT, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _begun(sweep: Path, process: subprocess.Popen[str]) -> Path:
+    """The log of the only search, once that has its dense baseline."""
+    for _ in range(6000):
+        assert process.poll() is None, process.communicate()
+        found = list(sweep.glob("runs/*/results.json"))
+        if found:
+            return next((sweep / "logs").iterdir())
+        time.sleep(0.01)
+    raise AssertionError("no search has begun")
+
+
+def _await_end(process: int) -> None:
+    for _ in range(3000):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the worker {process} outlives its sweep")
+
+
+@pytest.mark.gpu
+def test_two_searches_share_a_gpu(tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path, axes=["joint"]), tmp_path / "out", device="cuda", gpus=0.5)
+    assert result.failed == []
+    for cell in result.cells:
+        assert read_json(tmp_path / "out" / "runs" / cell["name"] / "environment.json")["device"] != "cpu"
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("need", "gpus", "expected"),
+    [
+        (Need(1, GIB), [], 8),
+        (Need(4, GIB), [], 2),
+        (Need(1, 5 * GIB), [], 3),
+        (Need(16, 64 * GIB), [], 1),
+        (Need(1, GIB), ["0", "1"], 2),
+        (Need(1, GIB, gpus=0.5), ["0", "1"], 4),
+        (Need(1, GIB, "cpu"), ["0", "1"], 8),
+        (Need(1, GIB, gpus=0), ["0", "1"], 8),
+    ],
+)
+def test_as_many_workers_as_fit(need: Need, gpus: list[str], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "cores", lambda: 8)
+    monkeypatch.setattr(local, "free_memory", lambda: 16 * GIB)
+    monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
+    engine = LocalEngine(need)
+    assert engine.workers == expected
+    assert engine.device == ("cuda" if gpus and need.device != "cpu" and need.gpus != 0 else "cpu")
+
+
+@pytest.mark.parametrize("need", [Need(1, GIB, "cuda"), Need(1, GIB, gpus=0.5)])
+def test_a_gpu_that_is_not_there_is_refused(need: Need, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "visible_gpus", list)
+    with pytest.raises(ConfigError, match="there is no GPU here"):
+        LocalEngine(need)
+
+
+def test_a_share_of_a_gpu_does_not_go_with_the_cpu() -> None:
+    with pytest.raises(ConfigError, match="device 'cpu' does not go with"):
+        LocalEngine(Need(1, GIB, "cpu", 0.5))
+
+
+def test_this_machine_has_cores_and_memory() -> None:
+    assert local.cores() >= 1
+    assert local.free_memory() > 0

@@ -1,0 +1,323 @@
+"""A sweep: every search once, failures bounded, what is there is not done again. Workers are calls in this process."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_samples import TINY, Breaks, Stop, events, files, graph, timeless
+from sweep_samples import Watches, grid, merged
+from typer.testing import CliRunner
+
+import aceglt
+from aceglt import cli, runner
+from aceglt.errors import ConfigError, RunError, RunInUse
+from aceglt.rundir import RunDir, lock, read_json, results_of
+from aceglt.sweeps import merged as merging
+from aceglt.sweeps import run as sweeping
+from aceglt.sweeps.checks import memory
+from aceglt.sweeps.engines import Ended, Need
+from aceglt.sweeps.worker import Job, work
+from aceglt.tasks import build_problem
+
+Trouble = Callable[[Job], Ended | None]
+
+
+class _Engine:
+    """Runs a job as soon as it is asked what ended; `trouble` may fail it instead."""
+
+    trouble: Trouble = staticmethod(lambda job: None)
+    started: list[str] = []  # noqa: RUF012
+    device = "cpu"
+
+    def __init__(self, need: Need, workers: int | None = None) -> None:
+        self.jobs: list[Job] = []
+
+    def __enter__(self) -> _Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def has_room(self) -> bool:
+        return len(self.jobs) < 2
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.started.append(job.name)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        job = self.jobs.pop(0)
+        failed = type(self).trouble(job)
+        if failed is not None:
+            return [failed]
+        problem = work(job)
+        return [Ended(job, problem, hopeless=problem is not None)]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[_Engine]:
+    """In the place of processes; reports, which take longer than these searches, are left out."""
+    _Engine.started, _Engine.trouble = [], staticmethod(lambda job: None)
+    monkeypatch.setattr(sweeping, "LocalEngine", _Engine)
+    for module in (runner, merging):
+        monkeypatch.setattr(module, "write_report", lambda runs, path: path.write_text(f"{len(runs)} runs"))
+    monkeypatch.chdir(tmp_path)
+    return _Engine
+
+
+def _killed(times: int, name: str = "ugs") -> Trouble:
+    """The first so many workers of a search are killed, in the middle of it."""
+    left = [times]
+
+    def trouble(job: Job) -> Ended | None:
+        if name not in job.name or not left[0]:
+            return None
+        left[0] -= 1
+        with pytest.raises(Stop):
+            runner.search(out=job.run, device="cpu", observer=Breaks(12), **job.settings)
+        return Ended(job, "its worker was killed by SIGKILL")
+
+    return trouble
+
+
+def test_every_search_is_there_once_and_is_what_a_search_alone_finds(engine: type[_Engine], tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert len(engine.started) == len(set(engine.started)) == 4
+    assert result.failed == []
+    for cell in result.cells:
+        alone = aceglt.search(device="cpu", **cell["config"])
+        assert timeless(cell["results"]) == timeless(alone.results)
+    assert [cell["name"] for cell in merged(tmp_path / "out")] == [cell["name"] for cell in result.cells]
+    assert (tmp_path / "out" / "report.html").read_text() == "4 runs"
+
+
+def test_the_table_has_a_line_for_each_search(engine: type[_Engine], tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path, lr=[0.01, 0.05], axes=["model"]), tmp_path / "out")
+    with open(tmp_path / "out" / "sweep.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == [cell["name"] for cell in result.cells]
+    assert [row["lr"] for row in rows] == ["0.01", "0.05"] * 2
+    dense = result.cells[0]["results"]["dense"]["test"]
+    assert float(rows[0]["dense_test"]) == pytest.approx(sum(dense) / len(dense))
+
+
+def test_a_finished_sweep_is_left_alone(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    before = {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+    watches = Watches()
+    again = aceglt.sweep(grid(tmp_path), tmp_path / "out", observer=watches)
+    assert len(engine.started) == 4
+    assert len(watches.finished) == len(again.cells) == 4
+    assert before == {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+
+
+def test_a_larger_grid_runs_what_is_missing(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    more = aceglt.sweep(grid(tmp_path, methods=["random", "ugs", "gebt"]), tmp_path / "out")
+    assert [name.split("-")[2] for name in engine.started[4:]] == ["gebt", "gebt"]
+    assert len(more.cells) == 6
+
+
+def test_more_levels_continue_the_searches(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    result = aceglt.sweep(grid(tmp_path, levels=3), tmp_path / "out")
+    assert [len(cell["results"]["levels"]) for cell in result.cells] == [3] * 4
+    runs = list((tmp_path / "out" / "runs").iterdir())
+    assert len(runs) == 4
+    assert all(len(events(run, "resume")) == 1 for run in runs)
+
+
+def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished(
+    engine: type[_Engine], tmp_path: Path
+) -> None:
+    first = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
+    run = tmp_path / "out" / "runs" / first.cells[0]["name"]
+    config = RunDir(run).read_config()
+    with RunDir(run) as claimed:
+        claimed.claim(
+            aceglt.Config.from_dict({**config.to_dict(), "levels": 3}), read_json(run / "config.json")["data"]
+        )
+    result = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"], levels=3), tmp_path / "out")
+    assert len(result.cells[0]["results"]["levels"]) == 3
+
+
+def test_a_search_whose_worker_is_killed_continues_to_the_same_end(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "undisturbed")
+    engine.trouble = staticmethod(_killed(2))
+    watches = Watches()
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out", observer=watches)
+    assert result.failed == []
+    assert [again for _, _, again in watches.failures] == [True, True]
+    assert len(watches.ended) == 4
+    assert merged(tmp_path / "out") == merged(tmp_path / "undisturbed")
+
+
+def test_a_search_that_fails_again_and_again_is_given_up_and_the_rest_goes_on(
+    engine: type[_Engine], tmp_path: Path
+) -> None:
+    engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs-joint" in job.name else None)
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out", retries=2)
+    [failed] = result.failed
+    assert failed["error"] == "boom"
+    assert failed["results"] is None
+    assert engine.started.count(failed["name"]) == 3
+    assert [cell["status"] for cell in merged(tmp_path / "out")].count("finished") == 3
+    engine.trouble = staticmethod(lambda job: None)
+    assert aceglt.sweep(grid(tmp_path), tmp_path / "out").failed == []
+    assert engine.started[6:] == [failed["name"]]
+
+
+def test_what_would_happen_again_is_not_tried_again(engine: type[_Engine], tmp_path: Path) -> None:
+    engine.trouble = staticmethod(lambda job: Ended(job, "diverged", hopeless=True) if "ugs" in job.name else None)
+    assert len(aceglt.sweep(grid(tmp_path), tmp_path / "out").failed) == 2
+    assert len(engine.started) == 4
+
+
+def test_a_worker_that_says_it_is_done_is_not_believed_without_results(engine: type[_Engine], tmp_path: Path) -> None:
+    engine.trouble = staticmethod(lambda job: Ended(job))
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out", retries=0)
+    assert {cell["error"] for cell in result.failed} == {"its worker ended before the search did"}
+
+
+def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: type[_Engine], tmp_path: Path) -> None:
+    foreign = tmp_path / "out" / "runs"
+    foreign.mkdir(parents=True)
+    [name] = [cell.name for cell in sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))]
+    (foreign / name).mkdir()
+    (foreign / name / "thesis.txt").touch()
+    [failed] = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out").failed
+    assert engine.started == [name]
+    assert failed["error"].endswith("is not empty and is no run directory; choose another --out")
+    assert failed["error"] in (tmp_path / "out" / failed["log"]).read_text()
+
+
+def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker on a node that was lost may still be at it."""
+    cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
+    run = RunDir(tmp_path / "out" / "runs" / cell.name)
+    other = run.__enter__()
+    monkeypatch.setattr("aceglt.sweeps.worker.time.sleep", lambda seconds: other.__exit__(None, None, None))
+    result = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
+    assert result.failed == []
+
+
+def test_a_search_in_use_for_long_is_an_error_that_may_pass(
+    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
+    monkeypatch.setattr("aceglt.sweeps.worker._PATIENCE", -1.0)
+    with RunDir(tmp_path / "out" / "runs" / cell.name), pytest.raises(RunInUse):
+        aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
+
+
+# Before anything is trained
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"levles": 3}, "unknown key 'levles'"),
+        ({"datasets": ["tiny.npz", "nowhere.npz"]}, "nowhere"),
+        ({"methods": ["ugs", "ace"], "method_options": {"rounds": 2}}, "method ugs has no option 'rounds'"),
+        ({"split": ["given", "random:1"]}, "split=random.1"),
+        ({"backbones": ["gcn", "nomodule:Net"]}, "cannot import nomodule"),
+    ],
+)
+def test_a_grid_with_one_bad_search_is_refused_whole(
+    changes: dict[str, Any], message: str, engine: type[_Engine], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        aceglt.sweep(grid(tmp_path, **changes), tmp_path / "out")
+    assert engine.started == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"engine": "slurm"}, "unknown engine 'slurm'; known are local, ray"),
+        ({"device": "cuda:1"}, "unknown device 'cuda:1'"),
+        ({"tickets": "some"}, "unknown tickets 'some'"),
+        ({"address": "auto"}, "an address is for the engine ray"),
+        ({"engine": "ray", "workers": 2}, "workers are for the engine local"),
+        ({"workers": 0}, "workers must be 1 or more, found 0"),
+        ({"cpus": 0}, "cpus must be 1 or more"),
+        ({"gpus": 2}, "gpus must be between 0 and 1, found 2"),
+        ({"memory": 0}, "memory must be above 0"),
+        ({"retries": -1}, "retries must be 0 or more"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out", **arguments)
+
+
+def test_someone_elses_folder_and_one_in_use_are_refused(engine: type[_Engine], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(RunError, match="no folder of a sweep"):
+        aceglt.sweep(grid(tmp_path), tmp_path / "mine")
+    (tmp_path / "out").mkdir()
+    held = lock(tmp_path / "out")
+    with pytest.raises(RunInUse):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    held.close()
+    assert engine.started == []
+
+
+def test_what_a_killed_sweep_was_writing_is_removed(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    whole = files(tmp_path / "out")
+    (tmp_path / "out" / ".sweep.json.abcd1234").touch()
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert files(tmp_path / "out") == whole
+
+
+def test_the_estimate_of_memory_grows_with_graph_and_seeds() -> None:
+    def of(nodes: int, seeds: int) -> int:
+        config = aceglt.resolve(**{**TINY, "seeds": seeds})
+        problem = build_problem(config, graph(nodes=nodes))
+        return memory(config, problem, runner.build_backbone(config, problem))
+
+    assert of(24, 1) < of(24, 9) < of(240, 9)
+
+
+# The command
+
+
+def _command(tmp_path: Path, text: str) -> Any:
+    (tmp_path / "grid.toml").write_text(text)
+    return CliRunner().invoke(cli.app, ["sweep", "grid.toml", "--out", "out"])
+
+
+GRID = 'dataset = "tiny.npz"\nmethods = ["random", "ugs"]\nepochs = 3\nhidden = 8\nlevels = 1\nseeds = 1\n'
+
+
+def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -> None:
+    grid(tmp_path)
+    outcome = _command(tmp_path, GRID)
+    assert outcome.exit_code == 0, outcome.output
+    assert "tiny-gcn-random-model" in outcome.stdout.replace("\n", "")
+    assert "2/2 tiny-gcn-ugs-model" in outcome.stderr
+    assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
+
+
+def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine: type[_Engine], tmp_path: Path) -> None:
+    grid(tmp_path)
+    engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs" in job.name else None)
+    outcome = _command(tmp_path, GRID)
+    assert outcome.exit_code == 1
+    assert re.search(r"failed: boom \(log: .*/out/logs/tiny-gcn-ugs-model-\S+\.log\)", outcome.stdout)
+    assert "given up: boom" in outcome.stderr
+
+
+def test_the_command_refuses_a_bad_grid_in_one_line(engine: type[_Engine], tmp_path: Path) -> None:
+    outcome = _command(tmp_path, "levles = 3\n")
+    assert outcome.exit_code == 2
+    assert outcome.stderr == "error: unknown key 'levles' in the grid; did you mean 'levels'?\n"
