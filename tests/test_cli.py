@@ -131,7 +131,7 @@ def test_a_truncated_file_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--dataset", "citeser"], "unknown dataset 'citeser': known are citeseer, cora, pubmed, ogbn-arxiv, ogbn-proteins, ogbl-collab, or the path of an .npz file; did you mean citeseer?"),  # noqa: E501
+        (["--dataset", "citeser"], "synthetic-collab, or the path of an .npz file; did you mean citeseer?"),
         (["--dataset", "nowhere/graph.npz"], "nowhere/graph.npz: no such file"),
         (["--dataset", "."], "is a folder"),
         (["--backbone", "gnn"], "unknown backbone 'gnn'; known are gcn"),

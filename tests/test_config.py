@@ -180,6 +180,8 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("checkpoint_blocks", True, "checkpoint_blocks is for the backbone resgcn; gcn does not have it"),
         ("precision", "float16", "unknown precision 'float16'; known are float32, bfloat16"),
         ("partitions", 0, "partitions must be 1 or more, found 0"),
+        ("parts_per_step", 0, "parts_per_step must be 1 or more, found 0"),
+        ("partition_by", "chance", "unknown partition_by 'chance'; known are random, clusters"),
         ("lr", 0.0, "lr must be above 0, found 0.0"),
         ("lr", float("nan"), "lr must be above 0, found nan"),
         ("lr", float("inf"), "lr must be above 0, found inf"),

@@ -23,6 +23,10 @@ NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
     "python -m pytest -m slow -s tests/test_kills.py tests/test_faults.py": "is the campaign of that page",
+    "torchrun --nproc-per-node 2 -m -- aceglt search --dataset synthetic-arxiv --partitions 8 --parts-per-step 2": (
+        "starts processes; test_processes.py does"
+    ),
+    "python -m benchmarks.scaling --json scaling.json": "takes minutes",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
     "ray start --head --port 6379": "would leave a cluster behind; tests/sweeps/test_cluster.py makes one",

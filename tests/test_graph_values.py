@@ -76,8 +76,8 @@ def test_a_directed_graph_keeps_a_weight_per_arc() -> None:
 
 def test_a_subgraph_keeps_what_belongs_to_its_edges() -> None:
     graph = graph_of([(0, 1), (1, 3), (2, 3)], [1.0, 2.0, 3.0])
-    part, edges = graph.induced(torch.tensor([False, True, True, True]))
-    assert (part.num_nodes, part.edges.t().tolist(), edges.tolist()) == (3, [[0, 2], [1, 2]], [1, 2])
+    part = graph.part(torch.tensor([1, 2, 3]), torch.tensor([1, 2]))
+    assert (part.num_nodes, part.edges.t().tolist()) == (3, [[0, 2], [1, 2]])
     assert part.edge_weight is not None
     assert part.edge_weight.tolist() == [2.0, 3.0]
     assert part.edge_attr is not None
@@ -251,19 +251,3 @@ def test_link_prediction_keeps_weights_and_features_with_the_training_edges() ->
     kept = (whole.edges[:, :, None] == problem.graph.edges[:, None]).all(dim=0).any(dim=1)
     for part in ("edge_weight", "edge_attr"):
         assert torch.equal(getattr(problem.graph, part), getattr(whole, part)[kept])
-
-
-def test_a_part_of_a_batch_keeps_weights_and_features_of_its_arcs() -> None:
-    graph = Problem.from_data(weighted()).graph
-    nodes = torch.arange(0, graph.num_nodes, 2)
-    chosen = torch.zeros(graph.num_nodes, dtype=torch.bool).index_fill(0, nodes, True)
-    alone, _ = graph.induced(chosen)
-    expected = alone.batch(torch.ones(2, alone.num_edges, dtype=torch.bool), True)
-    found = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool), True).induced(nodes)
-    assert found.weight is not None
-    assert expected.weight is not None
-    assert torch.equal(found.weight, expected.weight)
-    without_loops = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), False).induced(nodes)
-    assert torch.equal(
-        without_loops.attr_of_runs[0], alone.batch(torch.ones(1, alone.num_edges).bool(), False).attr_of_runs[0]
-    )

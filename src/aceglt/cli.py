@@ -90,7 +90,7 @@ _SCALE = "To try it out"
 def search(
     dataset: Annotated[
         str,
-        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, or the path of a .npz file."),
+        typer.Option(help="citeseer (embedded), cora, pubmed, ogbn-arxiv …, synthetic-arxiv:0.01 …, or a .npz file."),
     ] = "citeseer",
     backbone: Annotated[
         str, typer.Option(help="The graph neural network: gcn, gin, gat, resgcn, or your own as module:Class.")
@@ -160,10 +160,17 @@ def search(
         bool, typer.Option("--deterministic", help="Bit-identical results on a GPU too, at some cost in speed.")
     ] = False,
     partitions: Annotated[
-        int | None, _option("Random parts to evaluate one after the other [default: 1].", panel=_TRAIN)
+        int | None,
+        _option("Parts of the nodes to train on and evaluate one after the other [default: 1].", panel=_TRAIN),
+    ] = None,
+    partition_by: Annotated[
+        str | None, _option("What parts are made of: random nodes [default] or METIS clusters.", panel=_TRAIN)
+    ] = None,
+    parts_per_step: Annotated[
+        int | None, _option("Parts whose gradients make one step [default: 1].", panel=_TRAIN)
     ] = None,
     runs_at_once: Annotated[
-        int | None, _option("How many runs share the GPU [default: all]; fewer need less of its memory.", panel=_TRAIN)
+        int | None, _option("How many runs share the GPU [default: as many as fit].", panel=_TRAIN)
     ] = None,
     embedding: Annotated[
         int | None, _option("Width of link prediction's embeddings [default: 64; infoclust 16].", panel=_TRAIN)
@@ -224,7 +231,7 @@ def search(
 
     Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
     """
-    from aceglt import runner
+    from aceglt import processes, runner
     from aceglt.config import resolve
     from aceglt.own import take
     from aceglt.progress import SearchProgress
@@ -253,6 +260,8 @@ def search(
         "checkpoint_blocks": checkpoint_blocks,
         "partitions": partitions,
         "deterministic": deterministic or None,
+        "partition_by": partition_by,
+        "parts_per_step": parts_per_step,
         "lr": lr,
         "weight_decay": weight_decay,
         "loss": loss,
@@ -281,6 +290,8 @@ def search(
             out=path, device=device, data_root=data_root, tickets=tickets, preset=preset, runs_at_once=runs_at_once,
             tensorboard=tensorboard, observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **choices,
         )  # fmt: skip
+    if not processes.leads():
+        return
     from aceglt.show import print_run
 
     print_run(console, path, result.results, levels=True)

@@ -19,6 +19,7 @@ OBJECTIVES = ("bce", "infoclust")
 EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
+PARTITIONS_BY = ("random", "clusters")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
@@ -65,7 +66,11 @@ class Config:
     checkpoint_blocks: bool = False
     """Whether resgcn keeps one tensor per layer and computes the rest again in the gradient: memory for time."""
     partitions: int = 1
-    """Into how many random parts the nodes are cut for evaluation, where a graph is too large for one."""
+    """Into how many parts the nodes are cut, for training and evaluation, where a graph is too large for one."""
+    partition_by: str = "random"
+    """How: `random` nodes anew at every epoch, or `clusters` (METIS)."""
+    parts_per_step: int = 1
+    """Over how many parts the gradient of one step is averaged; several processes share them."""
     deterministic: bool = False
     """Whether torch is held to algorithms that give the same bits in every run on the same machine."""
     lr: float = 0.01
@@ -109,6 +114,7 @@ class Config:
         _one_of_or_own("backbone", self.backbone, BACKBONES)
         _one_of_or_own("method", self.method, METHODS)
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("partition_by", self.partition_by, PARTITIONS_BY)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -120,6 +126,7 @@ class Config:
         _check("hidden", self.hidden, self.hidden >= 1, "1 or more")
         _check("layers", self.layers, self.layers is None or self.layers >= 1, "1 or more")
         _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
+        _check("parts_per_step", self.parts_per_step, self.parts_per_step >= 1, "1 or more")
         for name in ("layers", "checkpoint_blocks"):
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")

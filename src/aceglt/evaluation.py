@@ -16,7 +16,7 @@ from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
 from aceglt.own import again
 from aceglt.problem import Problem
-from aceglt.runner import build_backbone, pick_device
+from aceglt.runner import build_backbone, build_parts, pick_device
 from aceglt.stats import Readings, p_worse, paired_t_test, winning
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
@@ -162,9 +162,12 @@ class _Trainings:
         masks = Masks(masks.weights.expand(self.seeds, -1), masks.edges.expand(self.seeds, -1))
         keys = rng.keys(range(self.seeds), self.ticket.seed, "evaluate", device=problem.device)
         training = Training(config.lr, config.weight_decay)
-        result = fit(problem, backbone, start, masks, config.epochs, training, keys, observer=self.observer)
+        parts = build_parts(config)
+        result = fit(
+            problem, backbone, start, masks, config.epochs, training, keys, observer=self.observer, parts=parts
+        )
         assert result.params is not None
         if self.observer is not None:
             self.observer.on_test(step)
-        test = problem.measure(outputs(problem, backbone, result.params, masks, "test"), "test")
+        test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
         return Readings(result.val.tolist(), test.tolist())

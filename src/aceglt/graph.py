@@ -41,17 +41,9 @@ class Graph:
         Raises ValueError if the two directions of an undirected edge have other weights or features.
         """
         source, target = edge_index.long()
-        proper = source != target
-        arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
-        weight = _given(edge_weight, lambda v: _sum(v[proper], arc, len(arcs)))
-        attr = _given(edge_attr, lambda v: _mean(v[proper], arc, len(arcs)))
-        source, target = arcs // num_nodes, arcs % num_nodes
-        if not directed:
-            source, target = torch.minimum(source, target), torch.maximum(source, target)
-            code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
-            source, target = code // num_nodes, code % num_nodes
-            weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
-            attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
+        weight, attr = edge_weight, edge_attr
+        if not _is_listed(source, target, num_nodes, directed):  # else there is nothing to sort, merge or drop
+            source, target, weight, attr = _merged(source, target, num_nodes, directed, weight, attr)
         dtype = torch.get_default_dtype()
         return cls(
             num_nodes,
@@ -94,12 +86,12 @@ class Graph:
         attr = _given(self.edge_attr, lambda v: v[kept])
         return replace(self, edges=self.edges[:, kept], edge_weight=weight, edge_attr=attr)
 
-    def induced(self, nodes: Tensor) -> tuple[Graph, Tensor]:
-        """The subgraph of these nodes ([N] bool), numbered anew in their order, and which edges it has ([E'] int64)."""
-        inside = nodes[self.edges].all(dim=0).nonzero().squeeze(1)
-        number = nodes.cumsum(0) - 1
-        kept = self.subgraph(inside)
-        return replace(kept, num_nodes=int(nodes.sum()), edges=number[kept.edges]), inside
+    def part(self, nodes: Tensor, edges: Tensor) -> Graph:
+        """Some nodes ([n] in ascending order), numbered anew, and some of the edges among them ([e] likewise)."""
+        number = torch.empty(self.num_nodes, dtype=torch.int64, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        kept = self.subgraph(edges)
+        return replace(kept, num_nodes=len(nodes), edges=number[kept.edges])
 
     @cached_property
     def structure(self) -> str:
@@ -260,18 +252,6 @@ class GraphBatch(Block):
             layers.append(Block(**matrix, nodes=self.field.nodes[:targets], arcs=arcs[order]))
         return layers[::-1]
 
-    def induced(self, nodes: Tensor) -> GraphBatch:
-        """The same runs on some of the nodes, which are renumbered in the order given; edges keep their slots."""
-        place = torch.full((self.num_nodes,), -1, device=nodes.device)
-        place[nodes] = torch.arange(len(nodes), device=nodes.device)
-        row, col = place[self.row % self.num_nodes], place[self.col % self.num_nodes]
-        inside = (row >= 0) & (col >= 0)
-        offset = (self.row // self.num_nodes * len(nodes))[inside]
-        rows, cols, slots = row[inside] + offset, col[inside] + offset, self.slot[inside]
-        return GraphBatch.build(
-            self.runs, len(nodes), self.num_edges, [rows], [cols], [slots], self.edge_weight, self.edge_attr
-        )
-
     @cached_property
     def weight(self) -> Tensor | None:
         """[A] weight of each arc's edge, 1 for self-loops; None if all are 1."""
@@ -350,6 +330,30 @@ def _arcs_of_slot(slot: Tensor, runs: int, num_edges: int) -> Tensor:
     table = torch.full((runs * (num_edges + 1), 2), total, dtype=torch.int64, device=slot.device)
     table[owner, second] = position
     return table
+
+
+def _is_listed(source: Tensor, target: Tensor, num_nodes: int, directed: bool) -> bool:
+    """Whether edges are as a `Graph` lists them already, as those of a graph with many edges had better be."""
+    proper = source != target if directed else source < target
+    return bool(proper.all()) and bool((torch.diff(source * num_nodes + target) > 0).all())
+
+
+def _merged(
+    source: Tensor, target: Tensor, num_nodes: int, directed: bool, weight: Tensor | None, attr: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Edges as a `Graph` lists them, with their weights and features."""
+    proper = source != target
+    arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
+    weight = _given(weight, lambda v: _sum(v[proper], arc, len(arcs)))
+    attr = _given(attr, lambda v: _mean(v[proper], arc, len(arcs)))
+    source, target = arcs // num_nodes, arcs % num_nodes
+    if not directed:
+        source, target = torch.minimum(source, target), torch.maximum(source, target)
+        code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
+        source, target = code // num_nodes, code % num_nodes
+        weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
+        attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
+    return source, target, weight, attr
 
 
 def _given(value: Tensor | None, change: Callable[[Tensor], Tensor]) -> Tensor | None:

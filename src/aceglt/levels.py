@@ -23,6 +23,7 @@ from aceglt.importance import Excerpt, fluctuation, importance
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, Scores, share
 from aceglt.methods.base import Level, Method, Selection
+from aceglt.parts import WHOLE, Parts, Places
 from aceglt.problem import Problem, Soft, Split
 from aceglt.train import Fit, Watch, fit
 from aceglt.update import Scoring, Training
@@ -96,6 +97,16 @@ class State:
         """The last finished level."""
         return len(self.records)
 
+    def to(self, device: torch.device | str) -> State:
+        """The same state on a device."""
+        return replace(
+            self,
+            soft=None if self.soft is None else self.soft.to(device),
+            masks=None if self.masks is None else self.masks.to(device),
+            importance=None if self.importance is None else self.importance.to(device),
+            selected=self.selected and replace(self.selected, masks=self.selected.masks.to(device)),
+        )
+
 
 @dataclass
 class Search:
@@ -107,6 +118,7 @@ class Search:
     config: Config
     observer: SearchObserver | None = None
     runs_at_once: int | None = None
+    parts: Parts = WHOLE
     start: Params = field(init=False)
     """W0, fixed by the seeds."""
 
@@ -129,7 +141,8 @@ class Search:
         outcome, params = self._train_in_isolation(0, self.full_masks())
         if self.config.signal != "teacher":
             return replace(state, dense=outcome)
-        soft = self.problem.soften(outputs(self.problem, self.backbone, params, self.full_masks()))
+        made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts)
+        soft = self.problem.soften(made)
         return replace(state, dense=outcome, soft=soft)
 
     def select(self, state: State) -> State:
@@ -246,6 +259,7 @@ class Search:
                 watch=watch,
                 observer=self.observer,
                 runs_at_once=self.runs_at_once,
+                parts=self.parts,
             )
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None
@@ -253,24 +267,30 @@ class Search:
     def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
         if self.observer is not None:
             self.observer.on_test(level)
-        return [
-            float(v) for v in self.problem.measure(outputs(self.problem, self.backbone, params, masks, "test"), "test")
-        ]
+        made = outputs(self.problem, self.backbone, params, masks, "test", self.parts)
+        return [float(v) for v in self.problem.measure(made, "test")]
 
 
 @torch.no_grad()
-def outputs(problem: Problem, backbone: Backbone, params: Params, masks: Masks, split: Split = "train") -> Tensor:
+def outputs(
+    problem: Problem,
+    backbone: Backbone,
+    params: Params,
+    masks: Masks,
+    split: Split = "train",
+    parts: Parts = WHOLE,
+) -> Tensor:
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     view = problem.view(split)
     place = view or problem
     alive = masks.edges if view is None else view.spread(masks.edges)
-    parts = []
+    made = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]
-        graph = place.graph.batch(edges, backbone.self_loops)
+        places = Places(place.graph, place.features, edges, backbone.self_loops, parts)
         weights = backbone.weights(params[run : run + 1])
-        parts.append(backbone.apply(weights, graph, edges.to(params.prunable.dtype), place.features))
-    return torch.cat(parts)
+        made.append(places.outputs(backbone, weights, edges.to(params.prunable.dtype)))
+    return torch.cat(made)
 
 
 def _check_selection(selection: Selection, keep: Counts, method: str) -> None:

@@ -78,6 +78,9 @@ class Scores:
     def total(self) -> Counts:
         return Counts(self.weights.shape[1], self.edges.shape[1])
 
+    def to(self, device: torch.device | str) -> Scores:
+        return Scores(self.weights.to(device), self.edges.to(device))
+
     def __getitem__(self, runs: slice) -> Scores:
         return Scores(self.weights[runs], self.edges[runs])
 

@@ -21,7 +21,7 @@ _SPARSE_FORWARD = 0.13
 _SPARSE_BACKWARD = 0.04
 
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
-_ARC_ELEMENTS_CPU, _ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
+_ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
 _FEWEST_CHANNELS = 8
 _EPSILON = 1e-7  # what GENConv adds to a message
 _SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87)
@@ -520,7 +520,7 @@ class _Messages:
         self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
         run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
         self.temperature = temperature.to(self.dtype)[run].unsqueeze(1)  # [A, 1]
-        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else _ARC_ELEMENTS_GPU
+        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else ARC_ELEMENTS_GPU
         step = max(min(width, _FEWEST_CHANNELS), min(width, most // max(1, batch.num_arcs)))
         self.chunks = [slice(first, min(first + step, width)) for first in range(0, width, step)]
 

@@ -29,6 +29,10 @@ class Soft:
     def __getitem__(self, runs: slice) -> Soft:
         return Soft(self.targets[runs], self.beta)
 
+    def at(self, nodes: Tensor) -> Soft:
+        """The signal at some of the nodes [n]."""
+        return Soft(self.targets[:, nodes], self.beta)
+
 
 class Contrast(Protocol):
     """An objective that tells outputs from those on features whose rows are permuted, with parameters of its own."""
@@ -128,6 +132,10 @@ class Problem(ABC):
     @abstractmethod
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         """[S] the metric on a split, in [0, 1]."""
+
+    @abstractmethod
+    def part(self, nodes: Tensor, edges: Tensor) -> Problem:
+        """What is to be learned on a part of the training graph (see `Graph.part`); it is trained on, not measured."""
 
     def measured(self, split: Split) -> Problem:
         """The problem whose nodes a split's outputs are about: this one, unless there are more nodes to evaluate on."""

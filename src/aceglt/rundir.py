@@ -87,11 +87,21 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
+        self.change(config, data)
+
+    def change(self, config: Config, data: str) -> None:
+        """Go on with a configuration that differs in how memory is used."""
         write_checked_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
         """The configuration; RunError where it is damaged or of another version."""
         return self._read_config()[0]
+
+    def read_environment(self) -> dict[str, Any]:
+        """The environment of the last session; empty before the first."""
+        if not self.environment.exists():
+            return {}
+        return read_json(self.environment, "without this file the same command writes it anew")
 
     def _identity(self) -> dict[str, Any]:
         config, data = self._read_config()
@@ -175,6 +185,6 @@ def results_of(path: Path) -> Mapping[str, Any]:
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
-    stem = Path(config.dataset).stem
+    stem = Path(config.dataset).stem.replace(":", "-")
     parts = f"{config.backbone}-{config.method}".replace(":", ".")
     return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import resource
 import sys
@@ -9,23 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 
-from aceglt import __version__, checkpoint, datasets
-from aceglt.backbones import Backbone, InPartitions, InPrecision, Params, build
+from aceglt import __version__, checkpoint, datasets, processes
+from aceglt.backbones import Backbone, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
 from aceglt.determinism import deterministic_torch
-from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
+from aceglt.parts import Parts
+from aceglt.plan import Plan, Planner, free_memory
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
-from aceglt.rundir import RunDir, read_json
+from aceglt.rundir import RunDir
 from aceglt.stats import best_level
 from aceglt.tasks import build_problem
 from aceglt.tasks.own import customise
@@ -33,6 +36,7 @@ from aceglt.tensorboard import Scalars, check_tensorboard
 from aceglt.ticket import Ticket
 
 TICKETS = ("best", "all", "none")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,8 @@ def search(
         data_root: where datasets are looked for first.
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
-        runs_at_once: how many runs share a GPU's kernels and memory (default: all); recorded, and kept when a search
-            continues. On a CPU runs are always trained one by one.
+        runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
+            a search continues. On a CPU runs are always trained one by one.
         tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
@@ -117,24 +121,51 @@ def search(
     names, own = take(settings)
     config = resolve(preset, **names)
     method = build_method(config, own)
-    source = data if data is not None else datasets.load(config.dataset, data_root)
-    name = config.dataset if data is not None else None
+    chosen = frozenset(n for n in ("checkpoint_blocks", "partitions") if names.get(n) is not None)
+    chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.deterministic))
+        stack.enter_context(processes.joined())
+        source = data if data is not None else datasets.load(config.dataset, data_root)
+        name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
         problem = customise(problem, own.loss, own.metric)
         backbone = build_backbone(config, problem, own)
+        _check_processes(config, backbone)
         if own.prunable is not None:
             config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
-        run = stack.enter_context(RunDir(out)) if out is not None else None
+        run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
+        planner = Planner(problem, backbone, config, runs_at_once, chosen)
+        plan = processes.agreed(_plan(planner, run))
+        runner = _Runner(planner, plan, method, own, run, tickets, observer, command)
         if run is not None:
-            run.claim(config, problem.fingerprint)
-        runner = _Runner(config, problem, backbone, method, run, tickets, observer, command)
+            run.claim(runner.config, problem.fingerprint)
         if tensorboard and run is not None:
             runner.scalars = stack.enter_context(Scalars(run.tensorboard))
-        if problem.device.type == "cuda":
-            runner.search.runs_at_once = runs_at_once
         return runner.go()
+
+
+def _plan(planner: Planner, run: RunDir | None) -> Plan:
+    """How the search uses memory: as it did before, or as now seems best."""
+    free = free_memory(planner.problem.device)
+    if run is None or not run.config.exists():
+        return planner.plan(free)
+    return planner.kept(run.read_config(), run.read_environment().get("runs_at_once"), free)
+
+
+def _check_processes(config: Config, backbone: Backbone) -> None:
+    count = processes.count()
+    for name in ("partitions", "parts_per_step"):
+        if getattr(config, name) < count:
+            raise ConfigError(
+                f"{count} processes share the parts of a step, so partitions and parts_per_step must be {count} or "
+                f"more, found {name} {getattr(config, name)}"
+            )
+    if count > 1 and backbone.buffers:
+        raise ConfigError(
+            f"{backbone.name} keeps running statistics ({', '.join(sorted(backbone.buffers))}), which several "
+            "processes would not share; train it in one"
+        )
 
 
 def build_method(config: Config, own: Own = NOTHING) -> Method:
@@ -164,9 +195,12 @@ def _with_options(kind: type, config: Config) -> Any:
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
-    if config.precision == "bfloat16":
-        backbone = InPrecision(backbone, torch.bfloat16)
-    return InPartitions(backbone, config.partitions) if config.partitions > 1 else backbone
+    return InPrecision(backbone, torch.bfloat16) if config.precision == "bfloat16" else backbone
+
+
+def build_parts(config: Config) -> Parts:
+    """How the configuration cuts a graph."""
+    return Parts(config.partitions, config.parts_per_step, config.partition_by)
 
 
 def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
@@ -185,9 +219,12 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
 
 
 def pick_device(name: str) -> torch.device:
-    """A device by name; "auto" is a GPU if there is one."""
+    """A device by name; "auto" is a GPU if there is one. Of several processes, each takes a GPU of its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and (number := processes.device_number()) is not None:
+        name = f"cuda:{number}"
+        torch.cuda.set_device(number)
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
@@ -200,54 +237,101 @@ def pick_device(name: str) -> torch.device:
 class _Runner:
     """Takes the state through its stages and writes down each."""
 
+    fell_back = False
+    """Whether memory ran out once."""
+
     def __init__(
         self,
-        config: Config,
-        problem: Problem,
-        backbone: Backbone,
+        planner: Planner,
+        plan: Plan,
         method: Method,
+        own: Own,
         run: RunDir | None,
         policy: str,
         observer: SearchObserver | None,
         command: str | None,
     ) -> None:
-        self.config, self.problem, self.run, self.policy = config, problem, run, policy
+        self.planner, self.problem, self.method, self.own = planner, planner.problem, method, own
+        self.run, self.policy = run, policy if processes.leads() else "none"
+        self.observer = _Logged(run, observer if processes.leads() else None)
         self.command = command or "aceglt.search(…)"
-        self.search = Search(problem, backbone, method, config, _Logged(run, observer))
         self.scalars: Scalars | None = None
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
+        self._follow(plan)
+
+    def _follow(self, plan: Plan) -> None:
+        """Search as a plan says."""
+        planned = self.planner.config
+        self.plan = plan
+        self.config = replace(planned, checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
+        same = plan.checkpoint_blocks == planned.checkpoint_blocks
+        backbone = self.planner.backbone if same else build_backbone(self.config, self.problem, self.own)
+        self.search = Search(
+            self.problem,
+            backbone,
+            self.method,
+            self.config,
+            self.observer,
+            plan.runs_at_once if self.problem.device.type == "cuda" else None,
+            build_parts(self.config),
+        )
 
     def go(self) -> SearchResult:
         state = self._load()
         self._begin(state)
         if state.dense is None:
-            state = self._reached(self.search.train_dense(state))
+            state = self._reached(self._fitting(Search.train_dense, state))
         while not self._enough(state):
             if state.selected is None:
-                state = self._reached(self.search.select(state))
-            after, params = self.search.retrain(state)
+                state = self._reached(self._fitting(Search.select, state))
+            after, params = self._fitting(Search.retrain, state)
             self._keep_tickets(after, params)
             state = self._reached(after)
             self._log("level", level=state.level, val=after.records[-1].outcome.val)
         return self._finish(state)
 
+    def _fitting(self, stage: Callable[[Search, State], T], state: State) -> T:
+        """A stage of the search; where memory runs out, once more with a plan that needs less, and only once."""
+        try:
+            return stage(self.search, state)
+        except torch.OutOfMemoryError as problem:
+            smaller = self.planner.smaller(self.plan)
+            if self.fell_back or smaller is None or processes.count() > 1:
+                raise TrainingError(
+                    f"out of memory ({self.plan}); try fewer --runs-at-once, more --partitions or fewer --hidden units"
+                ) from problem
+        self.fell_back = True
+        torch.cuda.empty_cache()
+        self._follow(smaller)
+        if self.run is not None:
+            self.run.change(self.config, self.problem.fingerprint)
+        self._record_plan("out of memory; now")
+        return self._fitting(stage, state)
+
+    def _record_plan(self, said: str) -> None:
+        """Say how memory is used, unless nothing is out of the ordinary, and write it down."""
+        plan = self.plan
+        if self.run is not None:
+            recorded = self.run.read_environment()
+            kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
+            facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
+            facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
+            write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
+            self._log("plan", text=f"{said} {plan}", **facts)
+        if processes.leads() and not (plan.fits and self.planner.asked_for(plan)):
+            logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
+
     def _load(self) -> State:
-        if self.run is None:
-            return State()
-        for path in (self.run.checkpoint, self.run.final):
-            if path.exists():
-                return checkpoint.load(path, self.search.total, self.problem.device)
-        return State()
+        state = State()
+        if self.run is not None:
+            saved = next((path for path in (self.run.checkpoint, self.run.final) if path.exists()), None)
+            state = checkpoint.load(saved, self.search.total) if saved else state
+        return processes.agreed(state).to(self.problem.device)
 
     def _begin(self, state: State) -> None:
+        self._record_plan("training with")
         if self.run is None:
             return
-        recorded = self._recorded()
-        if self.problem.device.type == "cuda":
-            self.search.runs_at_once = recorded.get("runs_at_once") or self.search.runs_at_once
-        kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
-        environment = {**_environment(self.problem.device), "runs_at_once": self.search.runs_at_once, **kept}
-        write_checked_json(self.run.environment, environment)
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if state.dense is not None:
             self._publish(state, finished=False)
@@ -374,16 +458,9 @@ class _Runner:
         except TicketError as problem:
             raise RunError(f"{problem}; without {self.run.final} the same command makes all tickets again") from None
 
-    def _recorded(self) -> dict[str, Any]:
-        """The environment that the search was begun in, as far as it is known."""
-        assert self.run is not None
-        if not self.run.environment.exists():
-            return {}
-        return read_json(self.run.environment, "without this file the same command writes it anew")
-
     def _record_memory(self) -> None:
         assert self.run is not None
-        recorded = self._recorded()
+        recorded = self.run.read_environment()
         peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
         write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
 

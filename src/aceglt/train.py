@@ -10,14 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from aceglt import gpu, rng
+from aceglt import gpu, processes, rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.capture import Captured
 from aceglt.errors import TrainingError
 from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
-from aceglt.problem import Contrast, Focus, Problem, Soft
+from aceglt.parts import WHOLE, Part, Parts, Places
+from aceglt.problem import Focus, Problem, Soft
 from aceglt.update import Elements, FusedElements, Scoring, Training
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
@@ -73,19 +74,23 @@ def fit(
     watch: Watch | None = None,
     observer: Observer | None = None,
     runs_at_once: int | None = None,
+    parts: Parts = WHOLE,
 ) -> Fit:
     """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
     With `watch` as well, training may end before `epochs`; runs that share kernels end when the last of them may.
     Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
-    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels.
+    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels. With several
+    `parts`, an epoch is a step for each of them (or for several together), and processes share the parts of a step.
     """
     total = masks.runs
     size = runs_at_once or (1 if problem.device.type == "cpu" else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     fits = []
     for g in groups:
-        trainer = _Trainer(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
+        taught = soft[g] if soft else None
+        kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
+        trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, taught)
         fits.append(trainer.run(epochs, observer, partial(watch, g) if watch else None))
     return _cat(fits)
 
@@ -106,12 +111,16 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
-        self.train, self.val = _places(problem, backbone, masks.edges, soft is None)
+        self._settle(masks.edges)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         kind = FusedElements if gpu.serves(start.prunable) else Elements
         self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
         self.progress = _Progress(masks.runs, problem.device)
+
+    def _settle(self, alive: Tensor) -> None:
+        """Find the places of training and validation, for alive edges [S, E]."""
+        self.train, self.val = _places(self.problem, self.backbone, alive, self.soft is None)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
@@ -148,22 +157,31 @@ class _Trainer:
         if not first:
             elements.remember(self.progress.validated(self._validate(weights, state)))
         key = rng.fold(self.key, 2 + self.progress.epoch)
-        if self.contrast is None:
-            outputs = train.outputs(self.backbone.head(weights, train.graph, state, Dropout(key)))
-            loss = self.problem.loss(outputs, self.soft, rng.fold(key, _LOSS))
-        else:
-            loss = self._contrast(self.contrast, weights, edge_values, state, rng.fold(key, _LOSS))
+        loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
 
-    def _contrast(self, contrast: Contrast, weights: Weights, edge_values: Tensor, state: Any, key: Tensor) -> Tensor:
-        """Loss of the outputs against those on permuted features; corruption is noise enough, so nothing is dropped."""
-        features = self.problem.features.permuted(rng.permutation(key, self.problem.graph.num_nodes))
-        outputs = self.backbone.head(weights, self.train.graph, state, None)
-        corrupted = self.backbone.apply(weights, self.train.graph, edge_values, features)
-        return contrast.loss(outputs, corrupted, weights)
+    def _loss(
+        self,
+        problem: Problem,
+        place: _Place,
+        weights: Weights,
+        edge_values: Tensor,
+        state: Any,
+        soft: Soft | None,
+        key: Tensor,
+    ) -> Tensor:
+        """[S] training loss at a place; `state` is the stem's."""
+        if self.contrast is None:
+            outputs = place.outputs(self.backbone.head(weights, place.graph, state, Dropout(key)))
+            return problem.loss(outputs, soft, rng.fold(key, _LOSS))
+        # Outputs against those on permuted features; corruption is noise enough, so nothing is dropped.
+        features = problem.features.permuted(rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes))
+        outputs = self.backbone.head(weights, place.graph, state, None)
+        corrupted = self.backbone.apply(weights, place.graph, edge_values, features)
+        return self.contrast.loss(outputs, corrupted, weights)
 
     @torch.no_grad()
     def _validate(self, weights: Weights, state: Any = None) -> Tensor:
@@ -181,6 +199,64 @@ class _Trainer:
             return Fit(val, epoch, elements.best_params(), None)
         scores = elements.best_scores() if elements.scoring.epoch == "best" else elements.scores()
         return Fit(val, epoch, None, scores)
+
+
+class _PartsTrainer(_Trainer):
+    """One group of runs in training on a graph in parts: an epoch of several steps, each on some of the parts."""
+
+    def __init__(self, parts: Parts, *arguments: Any) -> None:
+        self.parts = parts
+        super().__init__(*arguments)
+
+    def _settle(self, alive: Tensor) -> None:
+        self.alive, self.view = alive, self.problem.view("val")
+        place, alive = (self.view, self.view.spread(alive)) if self.view else (self.problem, alive)
+        self.places = Places(place.graph, place.features, alive, self.backbone.self_loops, self.parts)
+
+    def _capturable(self) -> bool:
+        return False  # every epoch has other parts
+
+    def _step(self, first: bool = False) -> None:
+        progress = self.progress
+        if not first:
+            self.elements.remember(progress.validated(self._validate(self._weights())))
+        key, steps = rng.fold(self.key, 2 + progress.epoch), self.parts.steps(self.problem.graph, progress.epoch)
+        losses = [self._step_on(parts, rng.fold(key, number)) for number, parts in enumerate(steps)]
+        progress.trained(torch.stack(losses).sum(dim=0))
+
+    def _step_on(self, parts: list[Part], key: Tensor) -> Tensor:
+        """One step by the mean gradient over some parts, of which every process takes its share."""
+        elements = self.elements
+        trained = _leaves({**elements.effective(), **elements.others})
+        sums = {name: torch.zeros_like(part) for name, part in trained.items()}
+        edges = torch.zeros_like(elements.edge_values) if elements.scored else None
+        total = elements.edge_values.new_zeros(elements.runs)
+        for number, part in processes.mine(list(enumerate(parts))):
+            edge_values = elements.edge_values[:, part.edges].requires_grad_(elements.scored)
+            loss = self._part_loss(part, {**trained, **elements.buffers}, edge_values, rng.fold(key, number))
+            wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
+            grads = torch.autograd.grad(loss.sum() / len(parts), wanted, materialize_grads=True)
+            for summed, grad in zip(sums.values(), grads, strict=False):
+                summed += grad
+            if edges is not None:
+                edges[:, part.edges] += grads[-1]
+            total += loss.detach() / len(parts)
+        processes.add_up([*sums.values(), total, *([edges] if edges is not None else [])])
+        elements.update(sums, edges)
+        return total
+
+    def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
+        problem, soft = self.problem.part(part.nodes, part.edges), self.soft.at(part.nodes) if self.soft else None
+        batch = problem.graph.batch(self.alive[:, part.edges], self.backbone.self_loops)
+        place = _place(batch, problem.features, None)
+        state = self.backbone.stem(weights, place.graph, edge_values, place.features)
+        return self._loss(problem, place, weights, edge_values, state, soft, key)
+
+    @torch.no_grad()
+    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
+        values = self.elements.edge_values
+        outputs = self.places.outputs(self.backbone, weights, self.view.spread(values) if self.view else values)
+        return self.problem.measure(outputs, "val")
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,7 @@ class FusedElements(Elements):
             self._update(
                 self.edge_values, self._edge_moments, edges.contiguous(), best, self._score_decay, l1=l1, clamp=clamp
             )
+        self._better.zero_()  # an epoch may have further updates, whose old values are not the validated ones
 
     def _update(
         self, value: Tensor, moments: Tensor, grad: Tensor, best: Mapping[int, Tensor], decay: float, **options: Any

@@ -10,7 +10,7 @@ from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
 from aceglt.backbones.resgcn import ResGCN
-from aceglt.backbones.scale import InPartitions, InPrecision
+from aceglt.backbones.scale import InPrecision
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT, "resgcn": ResGCN}
 
@@ -27,7 +27,6 @@ __all__ = [
     "GIN",
     "Backbone",
     "Dropout",
-    "InPartitions",
     "InPrecision",
     "Layout",
     "Params",

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aceglt.datasets import ogb, planetoid
+from aceglt.datasets import ogb, planetoid, synthetic
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.datasets.embedded import load_citeseer
 from aceglt.datasets.npz import load_npz, save_npz
@@ -35,11 +35,15 @@ KNOWN = {
     "ogbn-arxiv": DatasetInfo(169_343, 128, 1_157_799, 40, "citations between computer science preprints"),
     "ogbn-proteins": DatasetInfo(132_534, 8, 39_561_252, 112, "associations of proteins of eight species"),
     "ogbl-collab": DatasetInfo(235_868, 128, 1_179_052, 0, "collaborations of authors, repeated ones counted"),
+    **{
+        name: DatasetInfo(s.nodes, s.features, s.edges, s.outputs, f"made at random; {name}:0.01 is a small one")
+        for name, s in synthetic.SHAPES.items()
+    },
 }
 
 
 def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData | LinkData:
-    """Load a known dataset (any case) or an `.npz` file (see `load_npz`).
+    """Load a known dataset (any case), a synthetic one (`synthetic-arxiv:0.01`) or an `.npz` file (see `load_npz`).
 
     Raw files are looked for in `data_root`, `$ACEGLT_DATA` and the user's cache, and downloaded into the
     cache if none has them. Raises `DataError` if the name is unknown or the data are missing or damaged.
@@ -50,6 +54,8 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData | 
     name = name_or_path.lower()
     if name == "citeseer":
         return load_citeseer()
+    if name.startswith(synthetic.PREFIX):
+        return synthetic.load_synthetic(name)
     if name in ogb.RELEASES:
         return ogb.load_ogb(name, data_root)
     if name in KNOWN:
@@ -65,10 +71,13 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData | 
 
 def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]]:
     """List (name, present, where) of each known dataset; where an absent one will be downloaded to."""
+    here = {"citeseer": "embedded", **dict.fromkeys(synthetic.SHAPES, "generated")}
     listing = []
     for name in KNOWN:
+        if name in here:
+            listing.append((name, True, here[name]))
+            continue
         source = ogb if name in ogb.RELEASES else planetoid
         folder = source.find_raw(name, data_root)
-        where = "embedded" if name == "citeseer" else str(folder or source.cache_folder(name))
-        listing.append((name, name == "citeseer" or folder is not None, where))
+        listing.append((name, folder is not None, str(folder or source.cache_folder(name))))
     return listing

@@ -64,8 +64,5 @@ class InductiveProblem(NodeProblem):
 
 def _induced(problem: NodeProblem, nodes: Tensor) -> tuple[NodeProblem, Tensor]:
     """The problem on the subgraph of these nodes ([N] bool), and which edges are left."""
-    graph, edges = problem.graph.induced(nodes)
-    number = nodes.cumsum(0) - 1
-    train, val, test = (number[part[nodes[part]]] for part in (problem.train, problem.val, problem.test))
-    x, y = problem.x[nodes], problem.y[nodes]
-    return NodeProblem(problem.name, graph, x, y, train, val, test, problem.num_classes), edges
+    edges = nodes[problem.graph.edges].all(dim=0).nonzero().squeeze(1)
+    return problem.part(nodes.nonzero().squeeze(1), edges), edges

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -79,6 +79,8 @@ class LinkProblem(Problem):
 
     def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
         """Cross-entropy on the training edges and as many fresh non-edges, plus the teacher's signal on the same."""
+        if 0 in (self.graph.num_edges, self._non_edges.count):  # as in a small part of a graph
+            return 0.0 * outputs.sum(dim=(1, 2))
         positives = self.graph.edges.unsqueeze(1).expand(-1, len(outputs), -1)
         pairs = torch.cat([positives, self._non_edges.draw(key, self.graph.num_edges)], dim=2)  # [2, S, 2E]
         logits = _pair_scores(outputs, pairs)
@@ -88,6 +90,12 @@ class LinkProblem(Problem):
         if soft is None:
             return labelled
         return labelled + soft.beta * _cross_entropy(logits, _pair_scores(soft.targets, pairs).sigmoid())
+
+    def part(self, nodes: Tensor, edges: Tensor) -> LinkProblem:
+        """Positives are the part's edges, negatives its other pairs; there is nothing to be measured."""
+        none = self.val[:, :0]
+        graph = self.graph.part(nodes, edges)
+        return replace(self, graph=graph, x=self.x[nodes], val=none, val_negatives=none, test=none, test_negatives=none)
 
     def soften(self, outputs: Tensor) -> Tensor:
         """The embeddings: which pairs the student is taught on is drawn anew at every step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aceglt.problem import Problem, Soft, Split
@@ -63,10 +64,21 @@ class NodeProblem(Problem):
 
     def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
         """The objective's on the training nodes, plus the teacher's signal on all nodes."""
-        labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
+        if len(self.train):
+            labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
+        else:  # a part of a graph may be without training nodes
+            labelled = 0.0 * outputs.sum(dim=(1, 2))
         if soft is None:
             return labelled
         return labelled + soft.beta * self.objective.distil(outputs, soft.targets)
+
+    def part(self, nodes: Tensor, edges: Tensor) -> NodeProblem:
+        """The problem on these nodes, numbered anew, with those of its splits that are among them."""
+        number = torch.full((len(self.x),), -1, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        train, val, test = (n[n >= 0] for n in (number[split] for split in (self.train, self.val, self.test)))
+        graph = self.graph.part(nodes, edges)
+        return NodeProblem(self.name, graph, self.x[nodes], self.y[nodes], train, val, test, self.num_classes)
 
     def soften(self, outputs: Tensor) -> Tensor:
         return self.objective.soften(outputs)

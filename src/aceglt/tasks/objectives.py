@@ -58,7 +58,7 @@ class ManyLabels:
         losses = F.binary_cross_entropy_with_logits(
             outputs, y.nan_to_num().expand_as(outputs), weight=known.to(outputs.dtype), reduction="none"
         )
-        return losses.sum(dim=(1, 2)) / known.sum()
+        return losses.sum(dim=(1, 2)) / known.sum().clamp(min=1)
 
     def soften(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()

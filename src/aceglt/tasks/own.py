@@ -30,6 +30,10 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
         _check_loss(_tried(loss, problem))
     if metric is not None:
         _check_metric(_tried(metric, problem.measured("val"), "val"))
+    return _own(problem, loss, metric)
+
+
+def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
     kind: Any = type(problem)
 
     class Own(kind):  # type: ignore[misc]
@@ -55,6 +59,9 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
             if metric is None:
                 return problem.measure(outputs, split)
             return metric(outputs, problem.measured(split), split).double()
+
+        def part(self, nodes: Tensor, edges: Tensor) -> Problem:
+            return _own(problem.part(nodes, edges), loss, metric)
 
     own: Problem = Own(**{field.name: getattr(problem, field.name) for field in fields(problem)})
     return own
