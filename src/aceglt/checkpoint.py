@@ -6,12 +6,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from aceglt import storage
 from aceglt.errors import RunError
-from aceglt.importance import SIDES
+from aceglt.importance import SIDES, some
 from aceglt.levels import LevelRecord, Outcome, Selected, State
 from aceglt.masks import Counts, Masks, Scores
 
@@ -28,9 +27,7 @@ def save(path: Path, state: State) -> None:
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
-        for side in SIDES:  # the dead have none, and are most elements of a late level
-            values = getattr(state.importance, side)
-            tensors |= {f"known.{side}": storage.pack(~values.isnan()), f"importance.{side}": values[~values.isnan()]}
+        tensors |= {f"importance.{side}": getattr(state.importance, side) for side in SIDES}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
@@ -54,9 +51,9 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         return Masks(weights.to(device), edges.to(device))
 
     def importance() -> Scores | None:
-        if "known.weights" not in tensors:
+        if "importance.weights" not in tensors:
             return None
-        return Scores(*(_spread(tensors, side, getattr(total, side)).to(device) for side in SIDES))
+        return Scores(*(_followed(tensors[f"importance.{side}"], getattr(total, side)).to(device) for side in SIDES))
 
     try:
         chosen, facts = masks("selected"), payload["selected"]
@@ -72,10 +69,11 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
-def _spread(tensors: dict[str, Tensor], side: str, n: int) -> Tensor:
-    """[S, n] importance, NaN where none was saved."""
-    known, values = storage.unpack(tensors[f"known.{side}"], n), tensors[f"importance.{side}"]
-    return torch.full(known.shape, torch.nan, dtype=values.dtype).masked_scatter(known, values)
+def _followed(values: Tensor, n: int) -> Tensor:
+    """The importance of some of n elements, checked."""
+    if values.dim() != 2 or values.shape[1] != len(some(n, values.device)):
+        raise ValueError(f"importance of shape {list(values.shape)} for {n} elements")
+    return values
 
 
 def _facts(selected: Selected) -> dict[str, Any]:

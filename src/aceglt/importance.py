@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt import rng
 from aceglt.graph import Graph
 from aceglt.masks import Masks, Scores
 
@@ -33,17 +32,20 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def some(n: int, device: torch.device) -> Tensor:
-    """Numbers of 100,000 of n elements, always the same; of all where there are no more."""
-    if n <= _SAMPLE:
-        return torch.arange(n, device=device)
-    return (rng.uniform(rng.keys([0], "sample", device=device), _SAMPLE)[0] * n).long()
+    """Numbers of 100,000 of n elements, evenly spread; of all where there are no more."""
+    return torch.arange(min(n, _SAMPLE), device=device) * n // min(n, _SAMPLE) if n else torch.arange(0, device=device)
+
+
+def sample(values: Scores) -> Scores:
+    """Those of `some` elements of each side, which are followed from level to level."""
+    return Scores(*(v[:, some(v.shape[1], v.device)] for v in (values.weights, values.edges)))
 
 
 def fluctuation(before: Scores, now: Scores) -> dict[str, list[float | None]]:
     """Per side and run, the mean absolute change of ranks from one level's importance to the next's.
 
-    Over the elements that have an importance at both (a sample where they are many), ranked among themselves: 0 if
-    their order is the same, about 1/3 if it has nothing to do with the one before. None where a run has none.
+    Over the elements that have an importance at both, ranked among themselves: 0 if their order is the same, about 1/3
+    if it has nothing to do with the one before. None where a run has none.
     """
     return {
         side: [_change(*pair) for pair in zip(getattr(before, side), getattr(now, side), strict=True)] for side in SIDES
@@ -54,7 +56,6 @@ def _change(before: Tensor, now: Tensor) -> float | None:
     both = (~(before.isnan() | now.isnan())).nonzero().squeeze(1)
     if len(both) == 0:
         return None
-    both = both[some(len(both), both.device)]
     return float((ranks(now[both]) - ranks(before[both])).abs().mean())
 
 

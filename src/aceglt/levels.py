@@ -19,7 +19,7 @@ from aceglt import rng
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
-from aceglt.importance import Excerpt, fluctuation, importance
+from aceglt.importance import Excerpt, fluctuation, importance, sample
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, Scores, share
 from aceglt.methods.base import Level, Method, Selection
@@ -88,7 +88,7 @@ class State:
     dense: Outcome | None = None
     soft: Tensor | None = None  # [S, N, C] the dense models' predictions
     masks: Masks | None = None  # masks of the last finished level; None before the first
-    importance: Scores | None = None  # of the last choice, what the next one's is compared with
+    importance: Scores | None = None  # of a sample at the last choice, what the next one's is compared with
     selected: Selected | None = None
     records: tuple[LevelRecord, ...] = ()
 
@@ -152,15 +152,16 @@ class Search:
         selection = self.method.select(level)
         _check_selection(selection, self.keep(state), self.method.name)
         now = None if selection.scores is None else importance(selection.scores, level.masks)
+        followed = None if now is None else sample(now)
         chosen = Selected(
             selection.masks,
             time.monotonic() - began,
             selection.epochs,
             selection.diagnostics,
-            fluctuation(state.importance, now) if state.importance is not None and now is not None else None,
+            fluctuation(state.importance, followed) if state.importance is not None and followed is not None else None,
             self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0]),
         )
-        return replace(state, importance=now, selected=chosen)
+        return replace(state, importance=followed, selected=chosen)
 
     def retrain(self, state: State) -> tuple[State, Params]:
         """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""

@@ -26,31 +26,40 @@ def top_k(logits: Tensor, candidates: Tensor, k: int, temperature: float, key: T
 
 
 def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, key: Tensor) -> Tensor:
-    """[n] bool: the distinct elements among k draws with replacement, probability ∝ exp(logit / temperature).
+    """[n] bool: the distinct elements among k draws with replacement, probability ∝ exp(logit / temperature), of the
+    candidates, of which there must be one.
 
     That is k Gumbel-max draws; here by inversion of the cumulative distribution, which draws from the same distribution
     at a cost of n + k log n instead of n · k.
     """
-    index = candidates.nonzero().squeeze(1)
     chosen = torch.zeros_like(candidates)
-    if k == 0 or not len(index):
+    if k == 0:
         return chosen
-    scaled = logits[index] / temperature
-    weights = (scaled - scaled.max()).exp()
-    cumulative = weights.cpu().cumsum(0).to(weights.device)  # a GPU adds up in an order that changes
+    scaled = (logits / temperature).masked_fill(~candidates, -torch.inf)
+    # others than candidates add nothing, so none is ever found
+    cumulative = _running_sum((scaled - scaled.max()).exp())
     draws = rng.uniform(key, k)[0] * cumulative[-1]
-    chosen[index[torch.searchsorted(cumulative, draws).clamp_max(len(index) - 1)]] = True
+    chosen[torch.searchsorted(cumulative, draws)] = True
     return chosen
+
+
+def _running_sum(values: Tensor) -> Tensor:
+    """A GPU adds up in an order that changes; where that may not be, the CPU does it."""
+    if torch.are_deterministic_algorithms_enabled():
+        return values.cpu().cumsum(0).to(values.device)
+    return values.cumsum(0)
 
 
 def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
     """A random `size` of the `count` sampled elements."""
     if size == count:
         return sample
-    return lowest(torch.zeros(1, len(sample), device=sample.device), sample[None], size, key)[0]
+    index = sample.nonzero().squeeze(1)
+    drawn = rng.uniform_at(key, index)[0].topk(size, largest=False).indices
+    return torch.zeros_like(sample).index_fill_(0, index[drawn], True)
 
 
-def cosine(a: Tensor, b: Tensor) -> float:
-    """Cosine similarity of two samples as 0/1 vectors (Equation 7); 0 if one is empty."""
-    sizes = float(a.sum()) * float(b.sum())
-    return float((a & b).sum()) / sizes**0.5 if sizes else 0.0
+def cosine(common: int, a: int, b: int) -> float:
+    """Cosine similarity of two samples as 0/1 vectors (Equation 7), by their sizes and what they share; 0 if one is
+    empty."""
+    return common / (a * b) ** 0.5 if a * b else 0.0

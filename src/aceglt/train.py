@@ -117,6 +117,7 @@ class _Trainer:
         kind = FusedElements if gpu.serves(start.prunable) else Elements
         self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
         self.progress = _Progress(masks.runs, problem.device)
+        self._begun = False
 
     def _settle(self, alive: Tensor) -> None:
         """Find the places of training and validation, for alive edges [S, E]."""
@@ -126,10 +127,7 @@ class _Trainer:
         elements, progress = self.elements, self.progress
         step = Captured(self._step) if self._capturable() else self._step
         for epoch in range(1, epochs + 1):
-            if epoch == 1:
-                self._step(first=True)
-            else:
-                step()
+            step()
             if observer is not None:
                 observer.on_epoch(epoch, epochs, elements.runs, progress.mean)
             if watch is not None:
@@ -147,21 +145,26 @@ class _Trainer:
     def _capturable(self) -> bool:
         return isinstance(self.elements, FusedElements) and self.backbone.capturable and self.problem.capturable
 
-    def _step(self, first: bool = False) -> None:
+    def _step(self) -> None:
         """Validate the weights that the last epoch left, then train them for one more."""
         elements, train = self.elements, self.train
         trained = _leaves({**elements.effective(), **elements.others})
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
         state = self.backbone.stem(weights, train.graph, edge_values, train.features)
-        if not first:
-            elements.remember(self.progress.validated(self._validate(weights, state)))
+        self._judge(weights, state)
         key = rng.fold(self.key, 2 + self.progress.epoch)
         loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
+
+    def _judge(self, weights: Weights, state: Any = None) -> None:
+        """Validate what the last epoch left. Before the first, only a recording needs that, to be like the others."""
+        if self._begun or self._capturable():
+            self.elements.remember(self.progress.validated(self._validate(weights, state)))
+        self._begun = True
 
     def _loss(
         self,
@@ -216,10 +219,9 @@ class _PartsTrainer(_Trainer):
     def _capturable(self) -> bool:
         return False  # every epoch has other parts
 
-    def _step(self, first: bool = False) -> None:
+    def _step(self) -> None:
         progress = self.progress
-        if not first:
-            self.elements.remember(progress.validated(self._validate(self._weights())))
+        self._judge(self._weights())
         key, steps = rng.fold(self.key, 2 + progress.epoch), self.parts.steps(self.problem.graph, progress.epoch)
         losses = [self._step_on(parts, rng.fold(key, number)) for number, parts in enumerate(steps)]
         progress.trained(torch.stack(losses).sum(dim=0))
@@ -322,7 +324,7 @@ class _Progress:
 
     def validated(self, val: Tensor) -> Tensor:
         """[S] for which runs the last epoch was better than all before."""
-        better = val > self.val
+        better = (val > self.val) & (self.epoch > 0)
         self.val.copy_(torch.where(better, val, self.val))
         self.best.copy_(torch.where(better, self.epoch, self.best))
         return better

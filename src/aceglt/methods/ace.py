@@ -101,15 +101,17 @@ class _Side:
     def refine(self, retained: Tensor, pruned: Tensor, keys: Sequence[Tensor], ace: Ace) -> _Side:
         """One round (lines 7 to 16 of Algorithm 2); `keys` are for its draws and for drawing them anew."""
         now = _Drawn(self.mask, retained, pruned)
-        out, into = _draw(now, self.k, keys[:_DRAWS], ace)
-        similarity = sampling.cosine(out, self.into) if self.into is not None else 0.0
+        out, into, size = _draw(now, self.k, keys[:_DRAWS], ace)
+        similarity = 0.0
+        if self.into is not None:
+            similarity = sampling.cosine(int((out & self.into).sum()), size, self.exchanged[-1])
         repeats = similarity > ace.threshold
         halve, redraw = repeats and ace.adaptive_k, repeats and ace.resample
         k = max(1, self.k // 2) if halve else self.k
         if redraw:
             assert self.last is not None
             now = self.last
-            out, into = _draw(now, k, keys[_DRAWS:], ace)
+            out, into, size = _draw(now, k, keys[_DRAWS:], ace)
         return replace(
             self,
             mask=now.mask ^ out ^ into,  # Equation 6
@@ -119,20 +121,19 @@ class _Side:
             similarity=(*self.similarity, similarity),
             halved=self.halved + halve,
             resampled=self.resampled + redraw,
-            exchanged=(*self.exchanged, int(into.sum())),
+            exchanged=(*self.exchanged, size),
         )
 
 
-def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor]:
+def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor, int]:
     """Samples of the retained part (least important, Equation 5) and of the pruned part (most important, Equation 4),
-    made equal in size."""
+    made equal in size, and that size."""
     sample = sampling.categorical if ace.replacement else sampling.top_k
-    k = min(k, int(now.mask.sum()), int((~now.mask).sum()))
     out = sample(-sampling.log_importance(now.retained), now.mask, k, ace.temperature, keys[0])
     into = sample(sampling.log_importance(now.pruned), ~now.mask, k, ace.temperature, keys[1])
     counts = int(out.sum()), int(into.sum())
     size = min(counts)
-    return sampling.trim(out, counts[0], size, keys[2]), sampling.trim(into, counts[1], size, keys[3])
+    return sampling.trim(out, counts[0], size, keys[2]), sampling.trim(into, counts[1], size, keys[3]), size
 
 
 @dataclass(frozen=True)
