@@ -38,7 +38,10 @@ def save(path: Path, state: State) -> None:
 
 def load(path: Path, total: Counts, device: Any = "cpu") -> State:
     """Read a state. Raises RunError if the file is damaged or does not fit the search."""
-    payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
+    try:
+        payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
+    except RunError as problem:
+        raise RunError(f"{problem}; without this file the same command starts again from the beginning") from None
 
     def masks(name: str) -> Masks | None:
         if f"{name}.weights" not in tensors:
