@@ -29,8 +29,8 @@ check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed  ## time and memory per epoch on this machine
-	$(BIN)/python -m benchmarks.epoch
+bench: $(VENV)/.installed  ## time and memory of training on this machine
+	$(BIN)/python -m benchmarks --json benchmarks/cpu.json --plots docs/performance
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

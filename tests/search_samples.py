@@ -22,7 +22,7 @@ TINY: dict[str, Any] = {
 }  # fmt: skip
 """A search of a moment; `graph()` is its data."""
 
-TIMES = ("seconds", "phases")
+TIMES = ("seconds", "phases", "sha256")
 """Parts of results.json that differ from run to run."""
 
 

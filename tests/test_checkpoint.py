@@ -77,6 +77,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> Non
         with pytest.raises(RunError) as caught:
             checkpoint.load(path, TOTAL, 2)
         assert str(path) in str(caught.value)
+        assert str(caught.value).endswith("without this file the same command starts again from the beginning")
         assert "\n" not in str(caught.value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import aceglt
 from aceglt import cli
 from aceglt.config import Config
 from aceglt.errors import ConfigError
+from aceglt.rundir import results_of
 from aceglt.stats import mean_std
 from aceglt.wording import percent, spread
 
@@ -206,15 +208,26 @@ def test_a_failing_system_call_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "results.json")
 
-    monkeypatch.setattr("aceglt.runner.write_json", full)
+    monkeypatch.setattr("aceglt.runner.write_checked_json", full)
     message = _refused("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run")
     assert message == "results.json: No space left on device"
+
+
+def test_a_termination_outside_of_a_command_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
 
 
 def test_divergence_is_one_line(tmp_path: Path) -> None:
     result = _run("search", "--dataset", npz(tmp_path), *FAST, "--lr", "1e30", "--epochs", "20")
     assert result.exit_code == 2
-    assert "the loss became NaN or infinite at epoch" in result.stderr
+    assert result.stderr.startswith("error: level 0, dense: the loss became NaN or infinite at epoch")
     assert result.stderr.count("\n") == 1
 
 
@@ -369,8 +382,8 @@ def test_show_of_dense_alone_tells_what_there_is(tmp_path: Path) -> None:
 
 
 def test_show_of_an_unfinished_run_says_so(run: Path) -> None:
-    results = (run / "results.json").read_text().replace('"finished": true', '"finished": false')
-    (run / "results.json").write_text(results)
+    results = {**results_of(run), "finished": False}
+    (run / "results.json").write_text(json.dumps(results))
     assert "not finished" in _ok("show", run)
 
 

@@ -15,7 +15,7 @@ from search_samples import environment, files
 
 from aceglt.config import Config
 from aceglt.errors import RunError
-from aceglt.files import write_atomic
+from aceglt.files import write_atomic, write_checked_json
 from aceglt.rundir import RunDir, default_name, is_run, read_json, results_of
 
 CONFIG = Config(method="ugs", levels=2)
@@ -180,9 +180,29 @@ def test_damaged_results_are_refused(content: str, tmp_path: Path) -> None:
         results_of(run)
 
 
+def test_a_checked_file_is_refused_only_where_its_content_changed(tmp_path: Path) -> None:
+    path, value = tmp_path / "file.json", {"b": [1, 0.1, None], "a": {"é": True}}
+    write_checked_json(path, value)
+    assert read_json(path, "look elsewhere") == value
+    checked = json.loads(path.read_text())
+    path.write_text(json.dumps(checked, sort_keys=True))
+    assert read_json(path, "look elsewhere") == value
+    path.write_text(json.dumps({**checked, "b": [1, 0.2, None]}))
+    with pytest.raises(RunError, match=r"file\.json: damaged \(the checksum does not match\); look elsewhere"):
+        read_json(path, "look elsewhere")
+    path.write_text(json.dumps(value))
+    assert read_json(path, "look elsewhere") == value
+
+
+def test_a_file_of_the_run_that_cannot_be_written_is_said_so_and_other_trouble_passes(tmp_path: Path) -> None:
+    for name, error in (("run/results.json", RunError), ("elsewhere", FileNotFoundError)):
+        with pytest.raises(error, match=name), RunDir(tmp_path / "run"):
+            raise FileNotFoundError(2, "No such file or directory", str(tmp_path / name))
+
+
 def test_reading_a_missing_json_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot read it"):
-        read_json(tmp_path / "nothing.json")
+        read_json(tmp_path / "nothing.json", "look elsewhere")
 
 
 def test_a_default_name_is_found_again_with_other_stopping_rules_but_not_with_other_settings() -> None:

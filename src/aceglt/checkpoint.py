@@ -54,7 +54,10 @@ def save(path: Path, state: State) -> None:
 
 def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
     """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs."""
-    payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
+    try:
+        payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
+    except RunError as problem:
+        raise RunError(f"{problem}; without this file the same command starts again from the beginning") from None
 
     def masks(name: str) -> Masks | None:
         if f"{name}.weights" not in tensors:

@@ -32,7 +32,10 @@ F = TypeVar("F", bound=Callable[..., None])
 def main() -> None:
     """Entry point: one clear line for what the user can mend, no traceback."""
     signal.signal(signal.SIGTERM, _terminate)
-    app()
+    try:
+        app()
+    except _Terminated:  # before or after a command's own work
+        sys.exit(143)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
@@ -163,6 +166,9 @@ def search(
             panel=_TRAIN,
         ),
     ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Bit-identical results on a GPU too, at some cost in speed.")
+    ] = False,
     partitions: Annotated[
         int | None,
         _option("Parts of the nodes to train on and evaluate one after the other [default: 1].", panel=_TRAIN),
@@ -263,6 +269,7 @@ def search(
         "precision": precision,
         "checkpoint_blocks": checkpoint_blocks,
         "partitions": partitions,
+        "deterministic": deterministic or None,
         "partition_by": partition_by,
         "parts_per_step": parts_per_step,
         "lr": lr,
@@ -356,6 +363,9 @@ def evaluate(
     ticket: TicketFile,
     seeds: Annotated[int, typer.Option(help="Repetitions; each has its dropout and fresh weights of its own.")] = 5,
     device: Device = "auto",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="As in search; on where the ticket's search had it.")
+    ] = False,
     data_root: DataRoot = None,
     dataset: Source = None,
     backbone: Annotated[str | None, _option("Your own model as module:Class, if the ticket is one of such.")] = None,
@@ -372,7 +382,7 @@ def evaluate(
     with SearchProgress(errors, 3, loaded.config.epochs, loaded.config.epochs, seeds) as progress:
         result = run_evaluation(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
-            backbone=backbone, loss=loss, metric=metric,
+            backbone=backbone, loss=loss, metric=metric, deterministic=deterministic,
         )  # fmt: skip
     print_evaluation(console, loaded, result)
 

@@ -77,6 +77,8 @@ class Config:
     """How: `random` nodes anew at every epoch, or `clusters` (METIS)."""
     parts_per_step: int = 1
     """Over how many parts the gradient of one step is averaged; several processes share them."""
+    deterministic: bool = False
+    """Whether torch is held to algorithms that give the same bits in every run on the same machine."""
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 1e-4

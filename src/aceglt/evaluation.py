@@ -10,6 +10,7 @@ import torch
 
 from aceglt import rng
 from aceglt.backbones import Backbone, Params
+from aceglt.determinism import deterministic_torch
 from aceglt.errors import ConfigError, TicketError
 from aceglt.levels import SearchObserver, outputs
 from aceglt.masks import Masks
@@ -73,6 +74,7 @@ def evaluate(
     backbone: Any = None,
     loss: Any = None,
     metric: Any = None,
+    deterministic: bool = False,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
     fresh ones.
@@ -83,6 +85,8 @@ def evaluate(
 
     Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
     or as "module:attribute": code that a file names is never run.
+
+    `deterministic` is as in a search, and on where the ticket's search had it.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
@@ -91,10 +95,15 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    problem = build_problem(config, source).to(pick_device(device))
-    ticket.check(problem.graph)
-    problem = customise(problem, own.loss, own.metric)
-    trainings = _Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer)
+    with deterministic_torch(deterministic or config.deterministic):
+        problem = build_problem(config, source).to(pick_device(device))
+        ticket.check(problem.graph)
+        problem = customise(problem, own.loss, own.metric)
+        return _compare(_Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer))
+
+
+def _compare(trainings: _Trainings) -> Evaluation:
+    ticket, problem, seeds = trainings.ticket, trainings.problem, trainings.seeds
     first = _initial_weights(ticket, trainings.backbone, problem)
     start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
     fresh = trainings.backbone.init(_other_seeds(ticket.seed, seeds), problem.device)

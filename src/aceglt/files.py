@@ -6,13 +6,40 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
+    with _naming(path):
+        _write_and_rename(path, content)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append to a log; a last line that a full disk cut short is ended first."""
+    with _naming(path), open(path, "ab+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(line.encode() + b"\n")
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What goes wrong is this file's: a failed write or fsync does not know, and nobody knows a temporary name."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno is not None:  # else it is only a message
+            problem.filename = str(path)
+        raise
+
+
+def _write_and_rename(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,6 +62,17 @@ def _umask() -> int:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
+    """With a checksum of the rest under `sha256`."""
+    write_json(path, {**value, "sha256": json_digest(value)})
+
+
+def json_digest(value: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON object, however it is laid out."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_json(text: str | bytes) -> Any:

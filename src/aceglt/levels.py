@@ -18,7 +18,7 @@ from torch import Tensor
 from aceglt import rng
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
-from aceglt.errors import ConfigError
+from aceglt.errors import ConfigError, TrainingError
 from aceglt.importance import Excerpt, fluctuation, importance, sample
 from aceglt.macs import inference_macs
 from aceglt.masks import Counts, Masks, Scores, share
@@ -246,21 +246,24 @@ class Search:
         start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
         keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
-        return fit(
-            self.problem,
-            self.backbone,
-            start,
-            masks,
-            epochs,
-            Training(self.config.lr, self.config.weight_decay),
-            torch.cat(keys),
-            scoring=scoring,
-            soft=taught,
-            watch=watch,
-            observer=self.observer,
-            runs_at_once=self.runs_at_once,
-            parts=self.parts,
-        )
+        try:
+            return fit(
+                self.problem,
+                self.backbone,
+                start,
+                masks,
+                epochs,
+                Training(self.config.lr, self.config.weight_decay),
+                torch.cat(keys),
+                scoring=scoring,
+                soft=taught,
+                watch=watch,
+                observer=self.observer,
+                runs_at_once=self.runs_at_once,
+                parts=self.parts,
+            )
+        except TrainingError as problem:
+            raise TrainingError(f"level {level}, {phase}: {problem}") from None
 
     def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
         if self.observer is not None:

@@ -113,7 +113,8 @@ def _lowest(values: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
     if k == 0:
         return chosen
     value = values[index]
-    threshold = value.kthvalue(k).values
+    # On a GPU kthvalue has no deterministic algorithm; a sort has.
+    threshold = value.sort().values[k - 1] if value.is_cuda else value.kthvalue(k).values
     below, tied = value < threshold, (value == threshold).nonzero().squeeze(1)
     chosen[index[below]] = True
     noise = rng.uniform_at(key, index[tied])[0]

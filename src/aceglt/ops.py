@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt import gpu
+from aceglt import cpu, gpu
 from aceglt.graph import Block, GraphBatch, pointers
 
 with warnings.catch_warnings():  # torch says once per process that CSR tensors are in beta
@@ -16,9 +16,9 @@ with warnings.catch_warnings():  # torch says once per process that CSR tensors 
     torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1.0]), (1, 1))
 
 # Share of non-zeros below which the sparse product wins, measured on two cores (and not wrong on a GPU):
-# X·W reads each row of W once per non-zero; Xᵀ·G has long rows and reuses the cache less.
+# X·W reads each row of W once per non-zero; Xᵀ·G has long rows, which torch's own product reuses the cache less for.
 _SPARSE_FORWARD = 0.13
-_SPARSE_BACKWARD = 0.04
+_SPARSE_BACKWARD = 0.13 if cpu.INSTALLED else 0.04
 
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
 _ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
@@ -305,6 +305,8 @@ def product(left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
         out = dense.new_empty(left.shape[0], dense.shape[1])
     if gpu.serves(dense) and left.is_sparse_csr:
         return _kernel_product(left, dense.contiguous(), out)
+    if left.is_sparse_csr and cpu.matmul(left, dense, out) is not None:
+        return out
     return torch.addmm(out, left, dense, beta=0, out=out)
 
 
@@ -420,7 +422,9 @@ def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
     if gpu.serves(left):
         products: Tensor = gpu.kernels.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
         return products
-    result: Tensor = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
+    result = cpu.inner(block.rowptr, block.col32, left, right)
+    if result is None:
+        result = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
     return result
 
 

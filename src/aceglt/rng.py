@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from aceglt import gpu
+from aceglt import cpu, gpu
 
 _FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
@@ -34,7 +34,8 @@ def fold(key: Tensor, value: int | Tensor) -> Tensor:
 
 def uniform(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, uniform on the open interval (0, 1)."""
-    return _to_unit(_bits(key, n))
+    drawn = cpu.uniform(key, n)
+    return _to_unit(_bits(key, n)) if drawn is None else drawn
 
 
 def uniform_at(key: Tensor, index: Tensor) -> Tensor:
@@ -59,6 +60,10 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
     """
     if gpu.serves(key):
         return _kernel_keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
+    whole = torch.zeros(1, dtype=torch.int64, device=key.device)
+    drawn = cpu.keep_rows(key, whole, n + -n % 4, _threshold(drop), dtype)
+    if drawn is not None:
+        return drawn[:, 0, :n].contiguous()
     words = _bits(key, (n + 3) // 4)
     return _keep(words.view(torch.int16)[:, :n], drop, dtype)
 
@@ -71,6 +76,9 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.d
     if width % 4:  # rows do not begin with a hash
         whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
         return whole.view(len(key), -1, width)[:, rows]
+    drawn = cpu.keep_rows(key, rows, width, _threshold(drop), dtype)
+    if drawn is not None:
+        return drawn
     words = rows.unsqueeze(1) * (width // 4) + torch.arange(1, width // 4 + 1, device=key.device)
     bits = _mix(words.flatten() * _GOLDEN + key.unsqueeze(1))
     return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -14,10 +13,12 @@ from typing import IO, Any
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.files import parse_json, short_digest, write_json
+from aceglt.files import append_line, json_digest, parse_json, short_digest, write_checked_json
 from aceglt.results import check_results
 from aceglt.schema import WHOLE, check, shortened
 
+_NO_CONFIG = "restore it from a copy or choose another --out"
+_NO_ENVIRONMENT = "without this file the same command writes it anew"
 _ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
 
 
@@ -40,17 +41,36 @@ class RunDir:
 
     def __enter__(self) -> RunDir:
         try:
-            self._refuse_foreign()
-            self.tickets.mkdir(parents=True, exist_ok=True)
-            self._lock = lock(self.path)
-        except OSError as problem:
-            raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
-        self._remove_leftovers()
+            self._open()
+        except BaseException as problem:
+            self._release()
+            if isinstance(problem, OSError):
+                raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._release()
+        if isinstance(value, OSError) and Path(value.filename or "").is_relative_to(self.path):
+            raise RunError(
+                f"{value.filename}: cannot write it ({value.strerror}); mend that, then the same command continues"
+            ) from None
+
+    def _open(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        locked = self.path / ".lock"
+        new = not locked.exists()
+        self._lock = lock(self.path)
+        if self._is_foreign(locked):  # under the lock: others may just be starting here
+            if new:
+                locked.unlink(missing_ok=True)
+            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
+        self.tickets.mkdir(exist_ok=True)
+        self._remove_leftovers()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -75,23 +95,21 @@ class RunDir:
 
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""
-        write_json(self.config, {"format": 1, "data": data, **config.to_dict()})
+        write_checked_json(self.config, {"format": 1, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
         """The configuration; RunError where it is damaged or of another version."""
         return self._read_config()[0]
 
     def read_environment(self) -> dict[str, Any]:
-        """The environment that the search was begun in, as far as it is known."""
+        """The environment of the last session; empty before the first."""
         if not self.environment.exists():
             return {}
-        recorded = read_json(self.environment)
+        recorded = read_json(self.environment, _NO_ENVIRONMENT)
         try:
             check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
         except ValueError as problem:
-            raise RunError(
-                f"{self.environment}: damaged ({problem}); without this file the same command writes it anew"
-            ) from None
+            raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
         return recorded
 
     def _identity(self) -> dict[str, Any]:
@@ -99,27 +117,22 @@ class RunDir:
         return {**config.identity(), "data": data}
 
     def _read_config(self) -> tuple[Config, Any]:
-        values = read_json(self.config)
+        values = read_json(self.config, _NO_CONFIG)
         _check_format(values.pop("format", None), self.config)
         data = values.pop("data", None)
         try:
             return Config.from_dict(values), data
         except ConfigError as problem:
-            raise RunError(f"{self.config}: damaged ({problem})") from None
+            raise RunError(f"{self.config}: damaged ({problem}); {_NO_CONFIG}") from None
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **facts})
-        with open(self.events, "a") as file:
-            file.write(line + "\n")
+        append_line(self.events, json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
 
-    def _refuse_foreign(self) -> None:
-        """A folder with someone else's files is left as it is."""
-        if self.config.exists() or not self.path.is_dir():
-            return
-        ours = {self.path / ".lock", self.tickets, *self._leftovers()}
-        if any(entry not in ours for entry in self.path.iterdir()):
-            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
+    def _is_foreign(self, locked: Path) -> bool:
+        """Whether it holds someone else's files."""
+        ours = {locked, self.tickets, *self._leftovers()}
+        return not self.config.exists() and any(entry not in ours for entry in self.path.iterdir())
 
     def _leftovers(self) -> list[Path]:
         """Temporary files of a process that was killed while writing."""
@@ -139,22 +152,26 @@ def lock(folder: Path) -> IO[str]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
         file.close()
-        if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+        if isinstance(problem, BlockingIOError):
             raise RunInUse(f"{folder}: another process is working in this directory") from None
         raise
     return file
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or RunError with what is wrong."""
+def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:
+    """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
     try:
         values = parse_json(path.read_bytes())
+        stated = values.pop("sha256", None) if isinstance(values, dict) else None
+        damaged = stated is not None and stated != json_digest(values)
     except OSError as problem:
         raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
     except ValueError as problem:
-        raise RunError(f"{path}: damaged, not JSON ({problem})") from None
+        raise RunError(f"{path}: damaged, not JSON ({problem}); {way_out}") from None
     if not isinstance(values, dict):
-        raise RunError(f"{path}: damaged, expected a JSON object")
+        raise RunError(f"{path}: damaged, expected a JSON object; {way_out}")
+    if damaged:
+        raise RunError(f"{path}: damaged (the checksum does not match); {way_out}")
     return values
 
 
@@ -175,7 +192,7 @@ def results_of(path: Path) -> Mapping[str, Any]:
     run = RunDir(path)
     if not run.results.exists():
         raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
-    results = read_json(run.results)
+    results = read_json(run.results, "the search's command writes it anew")
     _check_format(results.get("format"), run.results)
     try:
         check_results(results)

@@ -17,8 +17,9 @@ import torch
 from aceglt import __version__, checkpoint, datasets, processes
 from aceglt.backbones import Backbone, InPrecision, Params, build
 from aceglt.config import Config, check_type, resolve
-from aceglt.errors import ConfigError, TrainingError
-from aceglt.files import write_json
+from aceglt.determinism import deterministic_torch
+from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
+from aceglt.files import write_checked_json
 from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
@@ -90,7 +91,7 @@ def search(
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
         preset: "default", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
-            a search continues. On a CPU runs are always trained one by one.
+            a search continues. On a CPU each run is trained by itself.
         tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
         command: how to repeat the search, for the report.
@@ -123,6 +124,7 @@ def search(
     chosen = frozenset(n for n in ("checkpoint_blocks", "partitions") if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
+        stack.enter_context(deterministic_torch(config.deterministic))
         stack.enter_context(processes.joined())
         source = data if data is not None else datasets.load(config.dataset, data_root)
         name = config.dataset if data is not None else None
@@ -316,7 +318,7 @@ class _Runner:
             kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
             facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
-            write_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
+            write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
             self._log("plan", text=f"{said} {plan}", **facts)
         if processes.leads() and not (plan.fits and self.planner.asked_for(plan)):
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
@@ -377,7 +379,7 @@ class _Runner:
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)
         if self.run is not None:
-            write_json(self.run.results, results)
+            write_checked_json(self.run.results, results)
         if self.scalars is not None:
             self.scalars.update(results)
         self._drop_tickets(results)
@@ -449,13 +451,20 @@ class _Runner:
             self.run.checkpoint.replace(self.run.final)
         self._record_memory()
         self._log("finish", level=state.level)
-        return SearchResult(self.config, results, [Ticket.load(path) for path in tickets], self.run.path, notes)
+        return SearchResult(self.config, results, [self._read_ticket(path) for path in tickets], self.run.path, notes)
+
+    def _read_ticket(self, path: Path) -> Ticket:
+        assert self.run is not None
+        try:
+            return Ticket.load(path)
+        except TicketError as problem:
+            raise RunError(f"{problem}; without {self.run.final} the same command makes all tickets again") from None
 
     def _record_memory(self) -> None:
         assert self.run is not None
         recorded = self.run.read_environment()
         peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
-        write_json(self.run.environment, {**recorded, "peak_memory": peak})
+        write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self) -> list[str]:
         assert self.run is not None
@@ -486,6 +495,7 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

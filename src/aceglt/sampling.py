@@ -36,10 +36,18 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
     if k == 0:
         return chosen
     scaled = (logits / temperature).masked_fill(~candidates, -torch.inf)
-    cumulative = (scaled - scaled.max()).exp().cumsum(0)  # others than candidates add nothing, so none is ever found
+    # others than candidates add nothing, so none is ever found
+    cumulative = _running_sum((scaled - scaled.max()).exp())
     draws = rng.uniform(key, k)[0] * cumulative[-1]
     chosen[torch.searchsorted(cumulative, draws)] = True
     return chosen
+
+
+def _running_sum(values: Tensor) -> Tensor:
+    """A GPU adds up in an order that changes; where that may not be, the CPU does it."""
+    if torch.are_deterministic_algorithms_enabled():
+        return values.cpu().cumsum(0).to(values.device)
+    return values.cumsum(0)
 
 
 def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,13 @@ from aceglt.errors import TrainingError
 from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
+from aceglt.parallel import Observer, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
 from aceglt.update import Elements, FusedElements, Scoring, Training
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
+_SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
 _WORTH = 2.5  # of 3 passes over all nodes, how many are left where parts of the graph are worth their while
 NOISE = 1e-5
 """Relative size of the noise that scores start with."""
@@ -41,13 +43,6 @@ class Fit:
     """Weights of the best-validation epoch (hard masks)."""
     scores: Scores | None
     """Scores of the chosen epoch (score training)."""
-
-
-class Observer(Protocol):
-    """Told about the progress of a training."""
-
-    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
-        """`runs` runs have finished an epoch; `best()` reads the best validation metric so far (and may cost time)."""
 
 
 def initial_scores(key: Tensor, masks: Masks) -> Scores:
@@ -79,20 +74,29 @@ def fit(
     """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
     With `watch` as well, training may end before `epochs`; runs that share kernels end when the last of them may.
-    Selection is by validation alone. Runs do not influence each other. On the CPU each is trained by itself, so that
-    results are bitwise the same for any batch; on a GPU, `runs_at_once` (default: all) share the kernels. With several
-    `parts`, an epoch is a step for each of them (or for several together), and processes share the parts of a step.
+    Selection is by validation alone. Runs do not influence each other. On a GPU, `runs_at_once` (default: all) share
+    the kernels. On the CPU each is trained by itself, small ones side by side in threads; results are bitwise the same
+    for any batch, as long as a run has as many threads (a run alone has them all). With several `parts`, an epoch is a
+    step for each of them (or for several together), and processes share the parts of a step.
     """
     total = masks.runs
     size = runs_at_once or (1 if problem.device.type == "cpu" else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
-    fits = []
-    for g in groups:
-        taught = soft[g] if soft else None
-        kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
-        trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, taught)
-        fits.append(trainer.run(epochs, observer, partial(watch, g) if watch else None))
-    return _cat(fits)
+    kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
+
+    def train(g: slice, observer: Observer | None) -> Fit:
+        trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
+        return trainer.run(epochs, observer, partial(watch, g) if watch else None)
+
+    workers = _workers(problem, backbone, len(groups)) if parts.count == 1 else 1
+    return _cat(side_by_side(train, groups, observer, workers) if workers > 1 else [train(g, observer) for g in groups])
+
+
+def _workers(problem: Problem, backbone: Backbone, groups: int) -> int:
+    """How many groups train side by side: cores do more so than with the small tensors of one group between them."""
+    size = problem.graph.num_nodes * max(backbone.aggregation_widths, default=0) + backbone.prunable.size
+    alone = problem.device.type != "cpu" or backbone.draws or size > _SMALL
+    return 1 if alone else min(groups, torch.get_num_threads())
 
 
 class _Trainer:

@@ -13,6 +13,9 @@ from aceglt import gpu
 from aceglt.backbones.base import Backbone, Params
 from aceglt.masks import Masks, Scores
 
+_COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
+_LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
+
 
 @dataclass(frozen=True)
 class Training:
@@ -38,11 +41,73 @@ class Scoring:
     """Whether weights have scores; without, a weight's score is the weight itself."""
 
 
-class Elements:
-    """Weights and scores of a group of runs in training. Dead elements are 0 and have no gradient, so they stay 0.
+class _Whole:
+    """Stores all elements of a matrix [S, *shape]; dead ones are 0 and have no gradient, so they stay 0."""
 
-    Weights and scores are kept matrix by matrix, so that gradients are used where they are made.
+    def __init__(self, alive: Tensor, scored: bool) -> None:
+        # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
+        self.alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
+
+    def store(self, matrix: Tensor) -> Tensor:
+        return matrix.clone()
+
+    def matrix(self, stored: Tensor) -> Tensor:
+        return stored
+
+    def grad(self, matrix: Tensor) -> Tensor:
+        """What is stored of the matrix's gradient, which may be changed."""
+        grad = matrix.contiguous()  # the fused update reads memory in order
+        return grad if self.alive is None else grad.mul_(self.alive)
+
+    def flat(self, stored: Tensor) -> Tensor:
+        return stored.view(len(stored), -1)
+
+
+class _Alive:
+    """Stores the alive elements of one run's matrix alone, [1, n] and a few zeros; the fewer, the cheaper."""
+
+    alive = None  # nothing dead is stored
+
+    def __init__(self, alive: Tensor) -> None:
+        self._shape = alive.shape
+        self._index = alive.flatten().nonzero().squeeze(1)
+        self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
+
+    def store(self, matrix: Tensor) -> Tensor:
+        count = len(self._index)
+        stored = matrix.new_zeros(1, count + -count % _LANES)
+        torch.index_select(matrix.reshape(-1), 0, self._index, out=stored[0, :count])
+        return stored
+
+    def matrix(self, stored: Tensor) -> Tensor:
+        """In a buffer that the next call overwrites."""
+        if self._matrix is None:
+            self._matrix = stored.new_zeros(self._shape)
+        self._spread(stored, self._matrix.view(-1))
+        return self._matrix
+
+    grad = store
+
+    def flat(self, stored: Tensor) -> Tensor:
+        return self._spread(stored, stored.new_zeros(self._shape.numel())).unsqueeze(0)
+
+    def _spread(self, stored: Tensor, into: Tensor) -> Tensor:
+        return into.scatter_(0, self._index, stored[0, : len(self._index)])
+
+
+def _storage(alive: Tensor, scored: bool) -> _Whole | _Alive:
+    """How the elements of a matrix, alive [S, *shape] bool, are stored; either way gives the same numbers, bit by bit.
+
+    On a GPU runs share the kernels, and their alive elements are at other places.
     """
+    if len(alive) > 1 or alive.device.type != "cpu":
+        return _Whole(alive, scored)
+    compact = int(alive.sum()) <= _COMPACT * alive.numel() or alive.numel() % _LANES
+    return _Alive(alive) if compact else _Whole(alive, scored)
+
+
+class Elements:
+    """Weights and scores of a group of runs in training, matrix by matrix, so that gradients are used as they come."""
 
     def __init__(
         self,
@@ -56,8 +121,9 @@ class Elements:
     ) -> None:
         """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept."""
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
-        self._alive = self._matrices(masks.weights.to(start.prunable.dtype))
-        self._weights = self._matrices(start.prunable * masks.weights)
+        alive = backbone.prunable.split(masks.weights)
+        self._storage = {name: _storage(part, bool(scoring and scoring.weights)) for name, part in alive.items()}
+        self._weights = self._stored(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
@@ -68,8 +134,8 @@ class Elements:
             assert scores is not None
             self.edge_values = scores.edges
             if scoring.weights:
-                self._scores = self._matrices(scores.weights)
-                self._effective = {name: torch.empty_like(part) for name, part in self._weights.items()}
+                self._scores = self._stored(scores.weights)
+                self._products = {name: torch.empty_like(part) for name, part in self._weights.items()}
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
         self._start(training, training.weight_decay if scoring is not None and scoring.decay else 0.0)
 
@@ -83,28 +149,27 @@ class Elements:
     def scored(self) -> bool:
         return self.scoring is not None
 
-    def _matrices(self, flat: Tensor) -> dict[str, Tensor]:
-        """Contiguous copies [S, *shape] of the prunable weights' parts of a flat tensor."""
-        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+    def _stored(self, flat: Tensor) -> dict[str, Tensor]:
+        """What is stored of the prunable weights' parts of a flat tensor, as copies."""
+        return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
 
     def effective(self) -> dict[str, Tensor]:
-        """The prunable weights that act, [S, *shape] by name: with scores, their product."""
-        if not self._scores:
-            return self._weights
-        for name, part in self._weights.items():
-            torch.mul(part, self._scores[name], out=self._effective[name])
-        return self._effective
+        """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
+        stored = self._weights
+        if self._scores:
+            stored = {name: torch.mul(w, self._scores[name], out=self._products[name]) for name, w in stored.items()}
+        return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
         for name, part in self.others.items():
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
         for name, weight in self._weights.items():
-            grad = grads[name].contiguous()
+            grad = self._storage[name].grad(grads[name])
             if self.scoring is None or not self._scores:
-                weight.grad = grad.mul_(self._alive[name])
+                weight.grad = grad
             else:
-                score, l1 = self._scores[name], self._effective[name]  # the buffer is free until the next forward
+                score, l1 = self._scores[name], self._products[name]  # the buffer is free until the next forward
                 torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
                 score.grad = l1.addcmul_(grad, weight)
                 weight.grad = grad.mul_(score)
@@ -132,22 +197,27 @@ class Elements:
 
     def best_params(self) -> Params:
         """The weights of each run's best epoch, without scoring."""
-        matrices, like = len(self._weights), self.edge_values
-        return Params(_flat(self._best[:matrices], like), _flat(self._best[matrices:], like))
+        matrices, others = self._best[: len(self._weights)], self._best[len(self._weights) :]
+        return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in others], self.edge_values))
 
     def best_scores(self) -> Scores:
         """The scores of each run's best epoch, with scoring."""
-        return Scores(_flat(self._best[:-1], self._best[-1]), self._best[-1])
+        return Scores(self._flat(self._best[:-1]), self._best[-1])
 
     def scores(self) -> Scores:
         """The scores as they are now, with scoring."""
         *matrices, edges = self._current()
-        return Scores(_flat(matrices, edges), edges)
+        return Scores(self._flat(matrices), edges)
 
     def _current(self) -> list[Tensor]:
         if self.scoring is None:
             return self._all_weights()
         return [*(self._scores or self._weights).values(), self.edge_values]
+
+    def _flat(self, stored: Sequence[Tensor]) -> Tensor:
+        """[S, P] of all matrices, from what is stored of each."""
+        pairs = zip(self._storage.values(), stored, strict=True)
+        return _cat([storage.flat(part) for storage, part in pairs], self.edge_values)
 
     def _all_weights(self) -> list[Tensor]:
         """The backbone's, in the order of the layouts; what an objective owns is not kept."""
@@ -163,7 +233,7 @@ class FusedElements(Elements):
         self._adam = gpu.kernels.Adam(training.lr, self.edge_values.device)
         self._decay, self._score_decay = training.weight_decay, score_decay
         for name, score in self._scores.items():
-            torch.mul(self._weights[name], score, out=self._effective[name])
+            torch.mul(self._weights[name], score, out=self._products[name])
         both = dict.fromkeys(self._weights, 4 if self._scores else 2) | dict.fromkeys(self.others, 2)
         parts = {**self._weights, **self.others}
         self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in both.items()}
@@ -173,7 +243,7 @@ class FusedElements(Elements):
         self._never = torch.zeros_like(self._better)
 
     def effective(self) -> dict[str, Tensor]:
-        return self._effective if self._scores else self._weights
+        return self._products if self._scores else self._weights
 
     def remember(self, better: Tensor) -> None:
         """Noted for the next update, which reads everything anyway."""
@@ -187,7 +257,7 @@ class FusedElements(Elements):
             if self._scores:
                 self._update_product(name, grad, best)
             else:
-                self._update(weight, self._moments[name], grad, best, self._decay, alive=self._alive[name])
+                self._update(weight, self._moments[name], grad, best, self._decay, alive=self._storage[name].alive)
         for name, part in self.others.items():
             self._update(part, self._moments[name], grads[name].contiguous(), best, self._decay)
         for part in self.buffers.values():
@@ -214,7 +284,7 @@ class FusedElements(Elements):
         self._adam.update_product(
             weight,
             score,
-            self._effective[name],
+            self._products[name],
             self._moments[name],
             grad,
             best[id(score)],
@@ -244,6 +314,6 @@ def _replace(best: Tensor, part: Tensor, better: Tensor) -> None:
     torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
 
 
-def _flat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of matrices [S, *shape]; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.view(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
+def _cat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat(list(parts), dim=1) if parts else like.new_zeros(len(like), 0)

@@ -353,13 +353,11 @@ def read_run(given: tuple[str, Any]) -> None:
     shutil.copytree(finished_run(), folder)
     _put(folder / name, content)
     small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2, "tickets": "all"}
-    try:
-        with training_is_out(), mock.patch("aceglt.runner.write_report"):
-            aceglt.search(graph(), out=folder, device="cpu", **small)
-    except OSError as problem:  # a folder where a file should be; the command line makes one line of it
-        raise RunError(f"{problem.filename}: {problem.strerror}") from None
+    with training_is_out(), mock.patch("aceglt.runner.write_report"):
+        aceglt.search(graph(), out=folder, device="cpu", **small)
     if name != "final":
-        assert json.loads((folder / "results.json").read_text()) == run_json("results.json")
+        found = json.loads((folder / "results.json").read_text())
+        assert {key: value for key, value in found.items() if key != "sha256"} == run_json("results.json")
 
 
 def read_for_report(given: tuple[str, Any]) -> None:

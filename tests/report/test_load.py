@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ from search_samples import search
 from test_report import Page
 
 from aceglt.errors import ConfigError, RunError
+from aceglt.files import write_checked_json
 from aceglt.report import load_runs, write_report
+from aceglt.rundir import results_of
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def _with(runs: Path, folder: Path, name: str, **changes: Any) -> Path:
     """A copy of a run whose results say something else."""
     copy = folder / name
     shutil.copytree(runs / "ugs", copy)
-    results = json.loads((copy / "results.json").read_text())
-    (copy / "results.json").write_text(json.dumps({**results, **changes}))
+    write_checked_json(copy / "results.json", {**results_of(copy), **changes})
     return copy
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,9 @@ from search_samples import Breaks, Stop, files, timeless
 from aceglt import reproduce
 from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
+from aceglt.files import write_checked_json
 from aceglt.reproduction import Cell
+from aceglt.rundir import read_json
 
 ONE = {"cells": "cora/gcn/model/ugs"}
 
@@ -116,7 +117,7 @@ def test_runs_on_different_data_are_not_put_together(tiny: Reproduce, tmp_path: 
     tiny("table1", **ONE, seeds=[0])
     tiny("table1", **ONE, seeds=[1])
     config = next((tmp_path / "out" / "runs").glob("*/seeds-1/config.json"))
-    config.write_text(json.dumps({**json.loads(config.read_text()), "data": "other"}))
+    write_checked_json(config, {**read_json(config), "data": "other"})
     with pytest.raises(RunError, match="are about different data"):
         tiny("table1", **ONE, seeds=[0, 1])
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from aceglt.config import resolve
 from aceglt.errors import ConfigError
+from aceglt.rundir import default_name
 from aceglt.sweeps.grid import plan, read_grid
 
 
@@ -47,7 +49,7 @@ def test_options_are_for_every_method_or_for_one() -> None:
 
 
 def test_an_empty_grid_is_the_default_search() -> None:
-    assert [c.name for c in plan({})] == ["citeseer-gcn-ace-model-40941f"]
+    assert [c.name for c in plan({})] == [Path(default_name(resolve())).name]
 
 
 def test_a_preset_is_a_field_like_any_other() -> None:

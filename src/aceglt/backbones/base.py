@@ -108,6 +108,8 @@ class Backbone(ABC):
     """Whether a forward pass always launches the same work on a GPU and never waits for it."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
+    draws: bool = False
+    """Whether passes draw from torch's own generators, which all threads share."""
     edge_features: int = 0
     """How many features of edges the layers read."""
     coefficients: Literal["symmetric", "mean", "attention", "softmax"]

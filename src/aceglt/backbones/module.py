@@ -50,6 +50,7 @@ class ModuleBackbone(Backbone):
     """
 
     self_loops = False
+    draws = True
 
     def __init__(
         self, model: Any, graph: Graph, x: Tensor, out_features: int, prunable: Prunable | None = None

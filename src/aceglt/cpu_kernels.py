@@ -1,0 +1,81 @@
+"""Kernels that numba compiles, for the CPU; `aceglt.cpu` calls them where numba is installed.
+
+Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
+What an element comes to does not depend on how the whole is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
+_contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_12, _16, _27, _30, _31 = (np.uint64(n) for n in (12, 16, 27, 30, 31))
+_ONE, _LOW = np.uint64(1), np.uint64(0xFFFF)
+
+
+@_compiled
+def _hash(key: Any, counter: Any) -> Any:
+    """SplitMix64, as `rng` has it."""
+    x = key + (np.uint64(counter) + _ONE) * _GOLDEN
+    x = (x ^ (x >> _30)) * _MIX_1
+    x = (x ^ (x >> _27)) * _MIX_2
+    return x ^ (x >> _31)
+
+
+@_compiled
+def uniform(first: int, last: int, key: Any, out: Any) -> None:
+    """`rng.uniform`."""
+    for i in range(first, last):
+        out[i] = (float(_hash(key, i) >> _12) + 0.5) * 2.0**-52
+
+
+@_compiled
+def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
+    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
+    words = out.shape[1] // 4
+    for i in range(first, last):
+        drawn, begin = out[i], rows[i] * words
+        for word in range(words):
+            lanes = _hash(key, begin + word)
+            for lane in range(4):
+                drawn[4 * word + lane] = np.int16(lanes & _LOW) >= threshold
+                lanes >>= _16
+
+
+@_contracted
+def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
+    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often."""
+    width = dense.shape[1]
+    for i in range(first, last):
+        begin, end, total = rowptr[i], rowptr[i + 1], out[i]
+        rest = (end - begin) % 4
+        total[:] = 0
+        for k in range(begin, begin + rest):
+            x, row = values[k], dense[col[k]]
+            for c in range(width):
+                total[c] += x * row[c]
+        for k in range(begin + rest, end, 4):
+            x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+            row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
+            for c in range(width):
+                total[c] += x0 * row0[c] + x1 * row1[c] + x2 * row2[c] + x3 * row3[c]
+
+
+@_reordered
+def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any) -> None:
+    """Inner products left[row] · right[col] at the entries of a CSR matrix."""
+    width = left.shape[1]
+    for i in range(first, last):
+        a = left[i]
+        for k in range(rowptr[i], rowptr[i + 1]):
+            b, total = right[col[k]], a.dtype.type(0)
+            for c in range(width):
+                total += a[c] * b[c]
+            out[k] = total

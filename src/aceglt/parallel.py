@@ -1,0 +1,75 @@
+"""Groups of runs side by side: a thread for each, since torch lets go of the interpreter while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from threading import Lock
+from typing import Protocol, TypeVar
+
+import torch
+
+Group = TypeVar("Group")
+Result = TypeVar("Result")
+
+
+class Observer(Protocol):
+    """Told about the progress of a training."""
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        """`runs` runs have finished an epoch; `best()` reads the best validation metric so far (and may cost time)."""
+
+
+def side_by_side(
+    train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, workers: int
+) -> list[Result]:
+    """The results of training each group, `workers` at a time; torch's threads are divided between them.
+
+    The first error, also one that the observer raises, ends the training of all groups at their next epoch.
+    """
+    turns = _Turns(observer)
+    with _threads(max(1, torch.get_num_threads() // workers)), ThreadPoolExecutor(workers) as pool:
+        trainings = [pool.submit(train, group, turns) for group in groups]
+        try:
+            wait(trainings, return_when=FIRST_EXCEPTION)
+        finally:  # also when this thread is interrupted
+            turns.over = True
+            pool.shutdown(cancel_futures=True)
+    for training in trainings:
+        if not training.cancelled() and not isinstance(training.exception(), _Over):
+            training.result()  # raises what ended the others
+    return [training.result() for training in trainings]
+
+
+class _Over(Exception):  # noqa: N818
+    """Ends a training that nobody waits for any more."""
+
+
+class _Turns:
+    """Lets the threads tell the observer one at a time, and ends them when it is over."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer, self._lock, self.over = observer, Lock(), False
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        with self._lock:
+            if self.over:
+                raise _Over
+            try:
+                if self._observer is not None:
+                    self._observer.on_epoch(epoch, epochs, runs, best)
+            except BaseException:
+                self.over = True
+                raise
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Inside, an operation has this many threads, also in threads that begin there."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,98 @@
+"""The benchmark's parts on small graphs: what they count and print, not how long it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from samples import tiny_problem
+
+from aceglt.backbones import build
+from aceglt.problem import Problem
+from benchmarks import __main__ as benchmarks
+from benchmarks import epoch, floor, growth, levels
+from benchmarks.reference import Reference
+
+RATES = {"bytes_per_s": 1e9, "operations_per_s": 1e9}
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything in this process, on a tiny graph, and short."""
+    monkeypatch.setattr(benchmarks, "alone", lambda work, *args, **options: work(*args, **options))
+    monkeypatch.setattr(epoch, "problem_of", lambda name, data_root, device: tiny_problem())
+    monkeypatch.setattr(epoch, "HIDDEN", 8)
+    monkeypatch.setattr(epoch, "_SECONDS", 0.0)
+    monkeypatch.setattr("benchmarks.machine.rates", lambda device: RATES)
+
+
+def test_epochs_and_growth_are_recorded_and_drawn(tiny: None, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    record_file = tmp_path / "record.json"
+    arguments = ["epoch", "growth", "--datasets", "citeseer", "--backbones", "gcn,gat", "--runs", "1"]
+    benchmarks.main([*arguments, "--edges", "2000,4000", "--json", str(record_file), "--plots", str(tmp_path)])
+    record = json.loads(record_file.read_text())
+    gcn, gat = record["epoch"]["rows"]
+    assert {"train_ms", "labels_ms", "teacher_ms", "peak_mib", "floor_ms", "reference_over_ours"} <= gcn.keys()
+    assert "floor_ms" not in gat
+    assert record["epoch"]["reference"][0]["reference_ms"] > 0
+    assert [row["edges"] for row in record["growth"]["rows"]] == sorted(
+        row["edges"] for row in record["growth"]["rows"]
+    )
+    assert record["machine"]["rates"] == RATES
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"epoch.svg", "growth.svg"}
+
+
+def test_every_level_of_a_search_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "EPOCHS", 1)
+    monkeypatch.setattr(levels, "ROUNDS", {"rounds": 1, "refine_epochs": 1})
+    search = levels.aceglt.search
+    monkeypatch.setattr(levels.aceglt, "search", lambda **settings: search(**settings, hidden=4, prune_model=0.8))
+    measured = levels.measure("ace", "labels", 1, 3, None, "cpu")
+    assert [row["start"] for row in measured["levels"]] == pytest.approx([0.0, 0.8, 0.96], abs=1e-3)
+    assert all(row["s"] > 0 for row in measured["levels"])
+    assert measured["ratio"] > 0
+
+
+def test_exponents_are_slopes_from_a_hundred_thousand_edges_on() -> None:
+    rows = [{"edges": 10**k, "ms": 2.0 * 10**k, "mib": 3.0 * 10 ** (0.5 * k)} for k in (5, 6, 7)]
+    assert growth.exponents([{"edges": 10**4, "ms": 1e9, "mib": 1e9}, *rows]) == {"ms": 1.0, "mib": 0.5}
+    assert growth.exponents(rows[:1]) == {}
+
+
+def test_the_floor_counts_what_is_written_down() -> None:
+    problem: Any = tiny_problem()
+    backbone = build("gcn", problem.x.shape[1], problem.out_features, 8)
+    whole: Any = type("Whole", (), {})()
+    for name in ("graph", "features"):
+        setattr(whole, name, getattr(problem, name))
+    whole.focus = lambda split, steps: None  # all nodes are needed
+    nodes, z = problem.graph.num_nodes, problem.features.nnz
+    arcs, out, p = 2 * problem.graph.num_edges + nodes, problem.out_features, backbone.prunable.size
+    work = floor.work(whole, backbone)
+    assert work.operations == 2 * (3 * z * 8 + 4 * arcs * 8 + 4 * nodes * 8 * out + 4 * arcs * out)
+    assert work.bytes == 4 * (17 * p + 6 * z + 2 * 8 * 6 * nodes)
+    assert work.floor_ms(RATES, 2) == pytest.approx(2e3 * max(work.operations, work.bytes) / 1e9)
+
+
+def test_the_reference_computes_a_gcn_and_learns() -> None:
+    torch.manual_seed(0)
+    problem = tiny_problem()
+    reference = Reference(problem, hidden=16)
+    reference.model.eval()
+    backbone = build("gcn", problem.x.shape[1], problem.out_features, 16)
+    weights = {f"layer{i}.weight": w.detach().unsqueeze(0) for i, w in enumerate(reference.model.weights)}
+    edges = torch.ones(1, problem.graph.num_edges)
+    ours = backbone.apply(weights, problem.graph.batch(edges.bool(), True), edges, problem.features)
+    torch.testing.assert_close(reference.model().detach(), ours[0], rtol=1e-4, atol=1e-5)
+    assert isinstance(problem, Problem)
+    assert max(reference.epoch() for _ in range(30)) > 0.5
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        benchmarks.main(["speed"])
+    assert "unknown part 'speed'" in capsys.readouterr().err

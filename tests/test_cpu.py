@@ -1,0 +1,123 @@
+"""The compiled kernels give what plain torch gives, whole or divided between threads; without numba nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from samples import generator, random_graph, random_masks, tiny_problem
+from torch import Tensor
+
+from aceglt import cpu, ops, rng
+from aceglt.backbones import build
+from aceglt.masks import Counts
+from aceglt.train import Fit, fit
+from aceglt.update import Scoring, Training
+
+pytest.importorskip("numba")
+
+SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
+KEY = rng.keys((3, 4), "fast")
+
+
+@pytest.fixture(params=[1, 3], ids=["whole", "divided"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def both(monkeypatch: pytest.MonkeyPatch, compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """What compiled kernels and plain torch give."""
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    compiled = compute()
+    monkeypatch.setattr(cpu, "_LARGE", sys.maxsize)
+    return compiled, compute()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: rng.uniform(KEY, 101),
+        lambda: rng.keep_mask(KEY, 103, 0.3),
+        lambda: rng.keep_mask(KEY, 104, 0.6, torch.float32),
+        lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 8, 0.5, torch.float64),
+        lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 7, 0.5, torch.float32),
+        lambda: rng.keep_rows(KEY, torch.tensor([5, 0]), 8, 0.5, torch.bfloat16),
+        lambda: rng.keep_mask(KEY, 40, 1.0),
+        lambda: rng.keep_mask(KEY, 0, 0.5),
+    ],
+)
+def test_draws_are_the_same_bit_by_bit(
+    draw: Callable[[], Tensor], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, plain = both(monkeypatch, draw)
+    assert compiled.dtype == plain.dtype
+    assert torch.equal(compiled, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sparse_products_agree(dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(23, 31, generator=generator(1), dtype=dtype)
+    x = x * (torch.rand(23, 31, generator=generator(2)) < 0.2) * (torch.arange(23) != 7).unsqueeze(1)
+    dense = torch.rand(31, 9, generator=generator(3), dtype=dtype)
+    compiled, plain = both(monkeypatch, lambda: ops.product(ops.to_csr(x), dense))
+    torch.testing.assert_close(compiled, plain)
+    torch.testing.assert_close(compiled, x @ dense)
+
+
+def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(4, nodes=17, edges=40)
+    batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
+    left, right = torch.rand(2, 17, 10, generator=generator(5))
+    values = torch.ones(batch.num_arcs)
+    compiled, plain = both(monkeypatch, lambda: ops._sddmm(batch, values, left, right))
+    torch.testing.assert_close(compiled, plain)
+    torch.testing.assert_close(compiled, (left[batch.row] * right[batch.col]).sum(dim=1))
+
+
+def test_the_cut_between_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
+    one = ops.product(ops.to_csr(x), dense)
+    torch.set_num_threads(3)
+    three = ops.product(ops.to_csr(x), dense)
+    torch.set_num_threads(1)
+    assert torch.equal(one, three)
+
+
+def trained(name: str, scoring: Scoring | None) -> Fit:
+    problem = tiny_problem()
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
+    masks = random_masks(*[Counts(backbone.prunable.size, problem.graph.num_edges)] * 2)
+    return fit(problem, backbone, backbone.init((0,)), masks, 5, Training(0.05, 0.01), KEY[:1], scoring=scoring)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+@pytest.mark.parametrize("name", ["gcn", "gin", "gat", "resgcn"])
+def test_training_agrees(name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome() -> Tensor:
+        result = trained(name, scoring)
+        part = result.scores.weights if result.scores is not None else result.params.prunable  # type: ignore[union-attr]
+        return torch.cat([part, result.val.unsqueeze(0)], dim=1)
+
+    compiled, plain = both(monkeypatch, outcome)
+    torch.testing.assert_close(compiled, plain, rtol=1e-8, atol=1e-10)
+
+
+def test_without_numba_plain_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "aceglt.cpu_kernels", raising=False)
+    monkeypatch.delattr("aceglt.cpu_kernels", raising=False)
+    cpu.kernels.cache_clear()
+    try:
+        assert cpu.kernels() is None
+        assert cpu.uniform(KEY, 100) is None
+        assert rng.uniform(KEY, 100).shape == (2, 100)
+    finally:
+        cpu.kernels.cache_clear()

@@ -1,0 +1,46 @@
+"""Searches killed at random, in the middle of writes too, end byte by byte as undisturbed ones; -s shows how."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from campaign import CASES, Case, Undisturbed, kill
+from search_samples import npz
+
+SHORT = [Case("random", "gat", "node"), Case("ugs", "gcn", "link"), Case("gebt", "gcn", "node"), Case("ace", "gcn", "link")]  # noqa: E501  # fmt: skip
+
+
+def _undisturbed(case: Case, folder: Path) -> Undisturbed:
+    return Undisturbed(case, npz(folder), folder)
+
+
+@pytest.mark.parametrize("case", SHORT, ids=str)
+def test_a_search_killed_three_times_ends_as_an_undisturbed_one(case: Case, tmp_path: Path) -> None:
+    kill(_undisturbed(case, tmp_path), 3, random.Random(2023))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_search_killed_often_ends_as_an_undisturbed_one(case: Case, tmp_path: Path) -> None:
+    undisturbed = _undisturbed(case, tmp_path)
+    tally = kill(undisturbed, 6, random.Random(str(case)))
+    print(f"\n{case}: {undisturbed.steps} steps, killed at {dict(tally)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_search_that_is_asked_to_stop_does_so_at_once_and_continues(case: Case, tmp_path: Path) -> None:
+    undisturbed, draw = _undisturbed(case, tmp_path), random.Random(str(case))
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        run = undisturbed.fresh()
+        for stop in range(2):  # the second time, it has continued
+            started = undisturbed.start(run)
+            seconds = started.send(number, draw.uniform(0, 0.3 * undisturbed.seconds))
+            print(f"\n{case}: signal {number}, code {started.ended()} after {seconds:.2f} s")
+            assert started.ended() == expected, (stop, started.said)
+            assert started.said.splitlines()[-1] == "interrupted; the same command continues where it stopped"
+            assert seconds < 2
+        undisturbed.continued(run)

@@ -1,0 +1,78 @@
+"""Weights and scores in training: storing the alive ones alone changes nothing but the cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from samples import random_masks, tiny_problem
+from search_samples import outcome, search
+
+from aceglt import rng, update
+from aceglt.backbones import build
+from aceglt.masks import Counts
+from aceglt.train import Fit, fit, initial_scores
+from aceglt.update import Scoring, Training
+
+SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
+SCORINGS = {
+    "weights": None,
+    "scores": SCORING,
+    "clamped": replace(SCORING, clamp=True, epoch="last"),
+    "edges": replace(SCORING, weights=False),
+}
+
+
+def trained(backbone_name: str, scoring: Scoring | None, alive: float = 0.3) -> Fit:
+    problem = tiny_problem()
+    backbone = build(backbone_name, problem.x.shape[1], problem.out_features, 8)
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    masks = random_masks(total, Counts(int(alive * total.weights), int(0.8 * total.edges)), (0, 1))
+    start, key = backbone.init((0, 1)), rng.keys((0, 1), "update")
+    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring)
+
+
+def tensors(result: Fit) -> dict[str, torch.Tensor]:
+    parts = {name: getattr(result, name) for name in ("params", "scores") if getattr(result, name) is not None}
+    return {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
+
+
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+@pytest.mark.parametrize("backbone", ["gcn", "gin", "gat", "resgcn"])
+def test_alive_elements_alone_train_bitwise_as_among_the_dead(
+    backbone: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "_COMPACT", 1.0)
+    compact = trained(backbone, scoring)
+    monkeypatch.setattr(update, "_COMPACT", -1.0)
+    masked = trained(backbone, scoring)
+    assert compact.val.tolist() == masked.val.tolist()
+    assert compact.epoch.tolist() == masked.epoch.tolist()
+    assert tensors(compact).keys() == tensors(masked).keys()
+    for name, value in tensors(compact).items():
+        assert torch.equal(value, tensors(masked)[name]), name
+
+
+@pytest.mark.parametrize("method", ["random", "ugs", "gebt", "ace"])
+def test_a_search_is_bitwise_the_same_either_way(method: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"method": method, "axis": "model", "prune_model": 0.6}
+    for name, share in (("compact", 1.0), ("masked", -1.0)):
+        monkeypatch.setattr(update, "_COMPACT", share)
+        search(**settings, out=tmp_path / name)
+    assert outcome(tmp_path / "compact") == outcome(tmp_path / "masked")
+
+
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+def test_what_is_stored_falls_with_what_is_alive(scoring: Scoring | None) -> None:
+    problem = tiny_problem()
+    backbone = build("gcn", problem.x.shape[1], problem.out_features, 8)
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    stored = []
+    for alive in (1.0, 0.1):
+        masks = random_masks(total, Counts(int(alive * total.weights), total.edges))
+        scores = None if scoring is None else initial_scores(rng.keys((0,), "scores"), masks)
+        elements = update.Elements(backbone, backbone.init((0,)), masks, Training(0.1, 0.0), scoring, scores, {})
+        stored.append(sum(part.numel() for part in elements._current()) - (total.edges if scoring else 0))
+    assert stored[0] >= total.weights > 0.3 * total.weights > stored[1]
