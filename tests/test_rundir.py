@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from search_samples import environment, files
@@ -159,6 +160,16 @@ def test_events_are_lines_of_json_in_their_order(tmp_path: Path) -> None:
 def test_results_that_are_not_there_yet_are_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no results yet"):
         results_of(_claimed(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "results.json"])
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_a_file_of_another_version_is_refused_with_the_way_out(name: str, version: Any, tmp_path: Path) -> None:
+    run = _claimed(tmp_path / "run")
+    (run / name).write_text(json.dumps({"format": version}))
+    read = {"config.json": lambda: RunDir(run).read_config(), "results.json": lambda: results_of(run)}[name]
+    with pytest.raises(RunError, match=r"which reads 1; use the aceglt that wrote it, or another --out"):
+        read()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 9}'])

@@ -8,13 +8,29 @@ from typing import Any
 
 from torch import Tensor
 
-from aceglt import storage
+from aceglt import schema, storage
 from aceglt.errors import RunError
 from aceglt.importance import SIDES, some
 from aceglt.levels import LevelRecord, Outcome, Selected, State
 from aceglt.masks import Counts, Masks, Scores
+from aceglt.schema import NUMBER, OBJECT, WHOLE
 
 _KIND, _VERSION = "checkpoint", 1
+
+_OUTCOME = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [WHOLE], "seconds": NUMBER}
+_RECORD = {
+    "level": WHOLE,
+    "alive": {"weights": WHOLE, "edges": WHOLE},
+    "outcome": _OUTCOME,
+    "select_seconds": NUMBER,
+    "select_epochs": WHOLE,
+    "diagnostics": OBJECT,
+}
+_PAYLOAD = {
+    "dense": (_OUTCOME,),
+    "records": [_RECORD],
+    "selected": ({"seconds": NUMBER, "epochs": WHOLE, "diagnostics": OBJECT},),
+}
 
 
 def save(path: Path, state: State) -> None:
@@ -36,8 +52,8 @@ def save(path: Path, state: State) -> None:
     storage.write_tensors(path, _KIND, _VERSION, payload, tensors)
 
 
-def load(path: Path, total: Counts, device: Any = "cpu") -> State:
-    """Read a state. Raises RunError if the file is damaged or does not fit the search."""
+def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
+    """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs."""
     try:
         payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
     except RunError as problem:
@@ -56,8 +72,9 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
         return Scores(*(_followed(tensors[f"importance.{side}"], getattr(total, side)).to(device) for side in SIDES))
 
     try:
+        schema.check(payload, _PAYLOAD, "checkpoint")
         chosen, facts = masks("selected"), payload["selected"]
-        return State(
+        state = State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors["soft"].to(device) if "soft" in tensors else None,
             masks=masks("last"),
@@ -65,6 +82,8 @@ def load(path: Path, total: Counts, device: Any = "cpu") -> State:
             selected=Selected(masks=chosen, **facts) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
+        _check_together(state, runs)
+        return state
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as problem:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
@@ -74,6 +93,28 @@ def _followed(values: Tensor, n: int) -> Tensor:
     if values.dim() != 2 or values.shape[1] != len(some(n, values.device)):
         raise ValueError(f"importance of shape {list(values.shape)} for {n} elements")
     return values
+
+
+def _check_together(state: State, runs: int) -> None:
+    """Raise ValueError unless the parts are of one search of so many runs."""
+    outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
+    lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    real = ([] if state.soft is None else [state.soft]) + _sides(state.importance)
+    tensors = [*real, *_sides(state.masks), *_sides(state.selected.masks if state.selected else None)]
+    if any(len(values) != runs for values in [*lists, *tensors]):
+        raise ValueError(f"it is not of {runs} run(s)")
+    if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):
+        raise ValueError("its predictions or importances are not finite")
+    if [record.level for record in state.records] != list(range(1, len(state.records) + 1)):
+        raise ValueError("its levels are not numbered from 1")
+    if (state.masks is None) != (not state.records) or (state.dense is None and (state.records or state.selected)):
+        raise ValueError("a part is missing")
+    if state.masks is not None and state.masks.alive != state.records[-1].alive:
+        raise ValueError("the masks are not those of the last level")
+
+
+def _sides(of: Masks | Scores | None) -> list[Tensor]:
+    return [] if of is None else [of.weights, of.edges]
 
 
 def _facts(selected: Selected) -> dict[str, Any]:

@@ -65,8 +65,18 @@ def _guarded(command: F) -> F:
             raise typer.Exit(1) from None
         except OSError as problem:
             _fail(f"error: {problem.filename or 'system'}: {problem.strerror}", 2)
+        except (MemoryError, RuntimeError) as problem:
+            if not _is_shortage(problem):
+                raise
+            _fail("error: not enough memory; a smaller --hidden, fewer --seeds or --runs-at-once need less", 2)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _is_shortage(problem: Exception) -> bool:
+    """Whether memory ran out, also torch's; torch itself may not be imported here."""
+    words = ("allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(problem, MemoryError) or any(part in str(problem) for part in words)
 
 
 def _fail(message: str, code: int) -> NoReturn:

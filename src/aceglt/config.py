@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from aceglt.errors import ConfigError
+from aceglt.errors import ConfigError, printable
 from aceglt.own import is_own
+from aceglt.schema import shortened
 
 AXES = ("model", "graph", "joint")
 SIGNALS = ("teacher", "labels")
@@ -23,6 +26,9 @@ PARTITIONS_BY = ("random", "clusters")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
+MAX_WIDTH = 1 << 20
+"""Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
+MAX_LAYERS = 1000
 
 TUPLES = ("seeds", "prunable")
 """Fields whose value is itself a list."""
@@ -103,6 +109,9 @@ class Config:
     """Patterns of the names of what is pruned in the user's own model; None is every linear map's weight matrix."""
 
     def __post_init__(self) -> None:
+        for name, hint in _hints().items():
+            check_type(name, getattr(self, name), hint)
+        _check_options(self.method_options)
         _one_of("axis", self.axis, AXES)
         _check("split", self.split, _is_split(self.split), "given or random:SEED")
         _one_of("task", self.task, TASKS)
@@ -123,17 +132,18 @@ class Config:
         _check_seeds(self.seeds)
         _check("levels", self.levels, self.levels >= 0, "0 or more")
         _check("epochs", self.epochs, self.epochs >= 1, "1 or more")
-        _check("hidden", self.hidden, self.hidden >= 1, "1 or more")
-        _check("layers", self.layers, self.layers is None or self.layers >= 1, "1 or more")
+        _check("hidden", self.hidden, 1 <= self.hidden <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
+        layers = self.layers if self.layers is not None else 1
+        _check("layers", self.layers, 1 <= layers <= MAX_LAYERS, f"from 1 to {MAX_LAYERS}")
         _check("partitions", self.partitions, self.partitions >= 1, "1 or more")
         _check("parts_per_step", self.parts_per_step, self.parts_per_step >= 1, "1 or more")
         for name in ("layers", "checkpoint_blocks"):
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
-        _check("lr", self.lr, 0 < self.lr < float("inf"), "above 0")
-        _check("embedding", self.embedding, self.embedding >= 1, "1 or more")
+        _check("lr", self.lr, self.lr > 0, "above 0")
+        _check("embedding", self.embedding, 1 <= self.embedding <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
-            _check(name, getattr(self, name), 0 <= getattr(self, name) < float("inf"), "0 or more")
+            _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
         for name in ("prune_model", "prune_graph"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < 1, "between 0 and 1")
         for name in ("fixed_model", "fixed_graph"):
@@ -195,11 +205,8 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Read what `to_dict` wrote; unknown names and wrong types are refused."""
         if not isinstance(values, Mapping):
-            raise ConfigError(f"a configuration must be a JSON object, found {values!r}")
+            raise ConfigError(f"a configuration must be a JSON object, found {shortened(values)}")
         _known(values)
-        hints = get_type_hints(cls)
-        for name, value in values.items():
-            check_type(name, value, hints[name])
         return cls(**{**values, **_tuples(values)})
 
     def identity(self) -> dict[str, Any]:
@@ -220,6 +227,8 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
         _check("seeds", made["seeds"], made["seeds"] <= MAX_SEEDS, f"{MAX_SEEDS} or fewer")
         made["seeds"] = tuple(range(made["seeds"]))
     made |= _tuples(made)
+    for name, value in made.items():
+        check_type(name, value, _hints()[name])
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
     method, task = made.get("method", Config.method), made.get("task", Config.task)
     settings = _preset(preset, dataset, backbone, method, task)
@@ -232,7 +241,8 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(values[name]) for name in TUPLES if values.get(name) is not None}
+    given = {name: values.get(name) for name in TUPLES}
+    return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
 
 
 def _levels_to_target(settings: Mapping[str, Any]) -> int:
@@ -348,23 +358,36 @@ def _check(name: str, value: Any, ok: bool, expected: str) -> None:
 
 
 def _is_split(split: str) -> bool:
-    return split == "given" or (split.startswith("random:") and split.removeprefix("random:").isdecimal())
+    return split == "given" or re.fullmatch(r"random:[0-9]{1,18}", split) is not None
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:
     if not seeds:
         raise ConfigError("seeds must name at least one seed")
-    if any(not isinstance(s, int) or isinstance(s, bool) or s < 0 for s in seeds):
-        raise ConfigError(f"seeds must be whole numbers from 0, found {', '.join(map(str, seeds))}")
+    if len(seeds) > MAX_SEEDS:
+        raise ConfigError(f"seeds must be {MAX_SEEDS} or fewer, found {len(seeds)}")
+    found = shortened(", ".join(map(str, seeds))).strip("'")
+    if any(seed < 0 for seed in seeds):
+        raise ConfigError(f"seeds must be whole numbers from 0, found {found}")
     if len(set(seeds)) != len(seeds):
-        raise ConfigError(f"seeds must differ from each other, found {', '.join(map(str, seeds))}")
+        raise ConfigError(f"seeds must differ from each other, found {found}")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        check_type("a method option's name", name, str)
+        check_type(f"method option {name}", value, str | int | float | bool | None)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Config)
 
 
 def check_type(name: str, value: Any, hint: Any) -> None:
     """Refuse a value that is not of a field's type; numbers may be whole where fractions are meant."""
-    kinds: set[Any] = {
-        get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,))
-    }
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds: set[Any] = {get_origin(part) or part for part in parts}
     if Literal in kinds:
         _one_of(name, value, get_args(hint))
         return
@@ -374,6 +397,15 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         kinds.add(list)
     if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise ConfigError(f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {value!r}")
+        raise ConfigError(
+            f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}"
+        )
+    if isinstance(value, tuple | list):
+        for part in value:
+            check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, found {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{name} must be below 2^63, found {shortened(value)}")
+    if isinstance(value, str) and printable(value) != value:
+        raise ConfigError(f"{name} must be text without control characters, found {shortened(value)}")

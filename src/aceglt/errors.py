@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
+# What terminals obey, what turns text around, and what cannot be encoded.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST = 2000
+
+
+def printable(text: str) -> str:
+    """The text with escapes in place of control characters and surrogates."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class AcegltError(Exception):
-    """Something the user gave is wrong; the message says what, and what to do about it."""
+    """Something the user gave is wrong; the message says what, and what to do about it, in one printable line."""
+
+    def __init__(self, message: str = "") -> None:
+        line = printable(" ".join(message.splitlines()))
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
 
 
 class DataError(AcegltError):

@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -73,6 +73,25 @@ def json_digest(value: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON object, however it is laid out."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON text says, strictly: a name given twice, NaN and infinity are refused. Raises ValueError."""
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON's")
 
 
 def short_digest(text: str) -> str:

@@ -13,9 +13,13 @@ from typing import IO, Any
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.files import append_line, json_digest, short_digest, write_checked_json
+from aceglt.files import append_line, json_digest, parse_json, short_digest, write_checked_json
+from aceglt.results import check_results
+from aceglt.schema import WHOLE, check, shortened
 
 _NO_CONFIG = "restore it from a copy or choose another --out"
+_NO_ENVIRONMENT = "without this file the same command writes it anew"
+_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
 
 
 class RunDir:
@@ -101,7 +105,12 @@ class RunDir:
         """The environment of the last session; empty before the first."""
         if not self.environment.exists():
             return {}
-        return read_json(self.environment, "without this file the same command writes it anew")
+        recorded = read_json(self.environment, _NO_ENVIRONMENT)
+        try:
+            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
+        except ValueError as problem:
+            raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
+        return recorded
 
     def _identity(self) -> dict[str, Any]:
         config, data = self._read_config()
@@ -109,8 +118,7 @@ class RunDir:
 
     def _read_config(self) -> tuple[Config, Any]:
         values = read_json(self.config, _NO_CONFIG)
-        if values.pop("format", None) != 1:
-            raise RunError(f"{self.config}: unknown format; it was written by another version of aceglt; {_NO_CONFIG}")
+        _check_format(values.pop("format", None), self.config)
         data = values.pop("data", None)
         try:
             return Config.from_dict(values), data
@@ -153,18 +161,26 @@ def lock(folder: Path) -> IO[str]:
 def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:
     """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
     try:
-        values = json.loads(path.read_text())
+        values = parse_json(path.read_bytes())
         stated = values.pop("sha256", None) if isinstance(values, dict) else None
         damaged = stated is not None and stated != json_digest(values)
     except OSError as problem:
         raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise RunError(f"{path}: damaged, not JSON ({problem}); {way_out}") from None
     if not isinstance(values, dict):
         raise RunError(f"{path}: damaged, expected a JSON object; {way_out}")
     if damaged:
         raise RunError(f"{path}: damaged (the checksum does not match); {way_out}")
     return values
+
+
+def _check_format(found: Any, path: Path) -> None:
+    if found != 1:
+        raise RunError(
+            f"{path}: format {shortened(found)} is not known to this version, which reads 1; "
+            "use the aceglt that wrote it, or another --out"
+        )
 
 
 def is_run(path: Path) -> bool:
@@ -177,8 +193,11 @@ def results_of(path: Path) -> Mapping[str, Any]:
     if not run.results.exists():
         raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
     results = read_json(run.results, "the search's command writes it anew")
-    if results.get("format") != 1:
-        raise RunError(f"{run.results}: unknown format; it was written by another version of aceglt")
+    _check_format(results.get("format"), run.results)
+    try:
+        check_results(results)
+    except ValueError as problem:
+        raise RunError(f"{run.results}: damaged ({problem})") from None
     return results
 
 

@@ -227,6 +227,8 @@ def pick_device(name: str) -> torch.device:
         torch.cuda.set_device(number)
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]
@@ -325,7 +327,7 @@ class _Runner:
         state = State()
         if self.run is not None:
             saved = next((path for path in (self.run.checkpoint, self.run.final) if path.exists()), None)
-            state = checkpoint.load(saved, self.search.total) if saved else state
+            state = checkpoint.load(saved, self.search.total, len(self.config.seeds)) if saved else state
         return processes.agreed(state).to(self.problem.device)
 
     def _begin(self, state: State) -> None:
@@ -461,7 +463,7 @@ class _Runner:
     def _record_memory(self) -> None:
         assert self.run is not None
         recorded = self.run.read_environment()
-        peak = max(recorded.get("peak_memory", 0), _peak_memory(self.problem.device))
+        peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
         write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
 
     def _report(self) -> list[str]:

@@ -117,7 +117,10 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
     known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
     if not known:
         return "unknown (it takes two levels with scores)"
-    sides = [f"{side} {spread([v for found in known for v in found[side]])} %" for side in ("weights", "edges")]
+    sides = [
+        f"{side} {spread([v for found in known for v in found[side] if v is not None])} %"
+        for side in ("weights", "edges")
+    ]
     return f"from level to level {', '.join(sides)} of all places"
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from aceglt.errors import AcegltError
-from aceglt.files import write_atomic
+from aceglt.files import parse_json, write_atomic
 
 
 def write_tensors(
@@ -58,8 +58,8 @@ def read_tensors(
     if metadata.get("sha256") != _digest(text, tensors):
         raise error(f"{path}: damaged (the checksum does not match); restore it from a copy or make it again")
     try:
-        payload = json.loads(text)
-    except (ValueError, RecursionError) as problem:
+        payload = parse_json(text)
+    except ValueError as problem:
         raise error(f"{path}: its payload is not JSON ({_first_line(problem)})") from None
     if not isinstance(payload, dict):
         raise error(f"{path}: its payload is not a JSON object")

@@ -298,8 +298,10 @@ def _positive(name: str, value: Any) -> int:
 def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
     alive, other = tensors[f"{when}.prunable"], tensors[f"{when}.other"]
     prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
-    if alive.shape != (masks.alive.weights,) or other.dim() != 1 or not alive.is_floating_point():
+    if alive.shape != (masks.alive.weights,) or other.dim() != 1:
         raise ValueError(f"{when} weights do not fit the mask")
+    if alive.dtype not in (torch.float32, torch.float64) or other.dtype != alive.dtype:
+        raise ValueError(f"{when} weights must be float32 or float64, found {alive.dtype} and {other.dtype}")
     if not (bool(torch.isfinite(alive).all()) and bool(torch.isfinite(other).all())):
         raise ValueError(f"the {when} weights are not finite")
     prunable[masks.weights] = alive

@@ -344,7 +344,7 @@ def test_everywhere_a_search_continues_from_a_file_to_the_same_end(
     found = find(name, backbone, task)
     checkpoint.save(tmp_path / "state", found.selected)
     search = combine(name, backbone, task, SEEDS)
-    state, params = search.retrain(checkpoint.load(tmp_path / "state", search.total))
+    state, params = search.retrain(checkpoint.load(tmp_path / "state", search.total, len(SEEDS)))
     assert torch.equal(params.prunable, found.params.prunable)
     assert torch.equal(params.other, found.params.other)
     assert state.records[-1].outcome.test == found.state.records[-1].outcome.test

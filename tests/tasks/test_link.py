@@ -223,7 +223,7 @@ def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[
         ({"edge_split": "connected"}, "edge_split 'connected' is for task link, not node"),
         ({"task": "link", "split": "random:1"}, "split 'random:1' is of nodes"),
         ({"task": "link", "objective": "mse"}, "unknown objective 'mse'"),
-        ({"task": "link", "embedding": 0}, "embedding must be 1 or more"),
+        ({"task": "link", "embedding": 0}, "embedding must be from 1 to"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:

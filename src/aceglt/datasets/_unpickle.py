@@ -16,31 +16,56 @@ Array = npt.NDArray[Any]
 class Csr:
     """Stands in for the pickled `scipy.sparse.csr_matrix`, which scipy has since moved and changed inside."""
 
-    data: Array  # [nnz]
-    indices: Array  # [nnz]
-    indptr: Array  # [rows + 1]
+    data: PickledArray  # [nnz]
+    indices: PickledArray  # [nnz]
+    indptr: PickledArray  # [rows + 1]
     _shape: tuple[int, int]
 
     def to_dense(self) -> npt.NDArray[np.float32]:
         """Return the matrix as a dense array."""
         dense = np.zeros(self._shape, dtype=np.float32)
-        rows = np.repeat(np.arange(self._shape[0]), np.diff(self.indptr))
-        dense[rows, self.indices] = self.data
+        rows = np.repeat(np.arange(self._shape[0]), np.diff(self.indptr.values))
+        dense[rows, self.indices.values] = self.data.values
         return dense
 
 
-def _dtype(code: str, align: int, copy: int) -> np.dtype[Any]:
-    # Old pickles hold 0 and 1 where current numpy wants booleans, and warns.
-    return np.dtype(code, align=bool(align), copy=bool(copy))
+# numpy's own types put a pickled state into place unchecked, and a forged one crashes the process; these do not.
+
+
+class PickledDtype:
+    """Stands in for `numpy.dtype`."""
+
+    def __init__(self, code: str, align: int, copy: int) -> None:
+        self._code, self._order = code, "<"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._order = state[1]
+
+    def of(self, content: bytes | str) -> Array:
+        """The numbers in bytes, which Python 2 pickled as text."""
+        content = content.encode("latin1") if isinstance(content, str) else content
+        return np.frombuffer(content, np.dtype(self._order + self._code))
+
+
+class PickledArray:
+    """Stands in for `numpy.ndarray`, and for the function that makes one."""
+
+    values: Array
+
+    def __init__(self, *_: Any) -> None:
+        self.values = np.zeros(0)
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], PickledDtype, bool, bytes | str]) -> None:
+        _, shape, dtype, by_columns, content = state
+        self.values = dtype.of(content).reshape(shape, order="F" if by_columns else "C").copy()
 
 
 _ALLOWED = {
     ("__builtin__", "list"): list,
     ("collections", "defaultdict"): collections.defaultdict,
-    ("numpy", "dtype"): _dtype,
-    ("numpy", "ndarray"): np.ndarray,
-    # numpy moved this function; an array's own recipe names it wherever it lives.
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "dtype"): PickledDtype,
+    ("numpy", "ndarray"): PickledArray,
+    ("numpy.core.multiarray", "_reconstruct"): PickledArray,
     ("scipy.sparse.csr", "csr_matrix"): Csr,
 }
 
@@ -55,4 +80,5 @@ class _Unpickler(pickle.Unpickler):
 
 def unpickle(content: bytes) -> Any:
     """Return the array, `Csr` or dictionary in `content`; any other pickled name raises `UnpicklingError`."""
-    return _Unpickler(io.BytesIO(content), encoding="latin1").load()
+    found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
+    return found.values if isinstance(found, PickledArray) else found

@@ -9,6 +9,7 @@ package ogb, which is imported when that is needed.
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import tempfile
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from aceglt.datasets._roots import cache_root, roots
+from aceglt.datasets._unpickle import PickledArray, PickledDtype
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.errors import DataError
 
@@ -48,6 +50,9 @@ RELEASES = {
     ),
     "ogbl-collab": _Release("linkproppred", "time", ("edge", "num-node-list", "node-feat"), "pt"),
 }
+
+BOMB_BYTES, BOMB_RATIO = 64 << 20, 500  # as for .npz files; the longest of these is 30 times its packed size
+_LONGEST_LINE = 1 << 16
 
 _OLD_NAMES = {"raw/node_species.csv.gz": "raw/species.csv.gz"}  # as the zip file has it, before ogb renames it
 
@@ -126,7 +131,8 @@ class _Reader:
         """[2, n] pairs of nodes of a split's pickle."""
         file = f"split/{self.release.split}/{part}.pt"
         content = _load_arrays(self.folder / file)
-        pairs = np.asarray(content.get(key)) if isinstance(content, dict) else np.zeros(0)
+        found = content.get(key) if isinstance(content, dict) else None
+        pairs: Array = found.values if isinstance(found, PickledArray) else np.zeros(0)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
             raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
         return self.nodes_in(pairs.T, file)
@@ -153,13 +159,38 @@ class _Reader:
         return torch.from_numpy(np.ascontiguousarray(nodes, dtype=np.int64))
 
 
+class _Unpacked(gzip.GzipFile):
+    """A packed text that is neither a bomb nor one endless line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path, self._limit = path, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+        if len(self.readline(_LONGEST_LINE)) == _LONGEST_LINE:
+            raise DataError(f"{path}: its first line is longer than {_LONGEST_LINE} bytes")
+        self.seek(0)
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._within_limit(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._within_limit(super().read1(size))
+
+    def _within_limit(self, chunk: bytes) -> bytes:
+        if self.tell() > self._limit:
+            raise DataError(f"{self._path}: unpacks to more than {self._limit} bytes, too many for a file of its size")
+        return chunk
+
+
 def _read_csv(path: Path, kind: type) -> Array:
     try:
         import pandas
     except ImportError:
         raise _needs_ogb(path.name) from None
     try:
-        table: Array = pandas.read_csv(path, compression="gzip", header=None, dtype=kind).to_numpy(copy=True)
+        with _Unpacked(path) as file:
+            table: Array = pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True)
+    except DataError:
+        raise
     # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -169,9 +200,9 @@ def _read_csv(path: Path, kind: type) -> Array:
 
 def _load_arrays(path: Path) -> Any:
     """What torch wrote, if it is made of arrays, tensors and containers alone; nothing else is executed."""
-    rebuild: Any = np.zeros(0).__reduce__()[0]  # its module has been renamed: files have either name
-    allowed: list[Any] = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    allowed += [np.ndarray, np.dtype, *(type(np.dtype(kind)) for kind in (np.int64, np.int32, np.float64, np.float32))]
+    # numpy has renamed the module of the function that makes arrays: files have either name
+    makers = ["numpy.ndarray", *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core"))]
+    allowed: list[Any] = [(PickledDtype, "numpy.dtype"), *((PickledArray, name) for name in makers)]
     try:
         with torch.serialization.safe_globals(allowed):
             return torch.load(path, weights_only=True)

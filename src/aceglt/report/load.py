@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aceglt.errors import ConfigError, RunError
+from aceglt.errors import ConfigError, RunError, printable
+from aceglt.files import parse_json
 from aceglt.report.page import render
 from aceglt.report.view import RunView, text
-from aceglt.rundir import RunDir, is_run, read_json, results_of
+from aceglt.rundir import RunDir, is_run, results_of
 
 
 def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
@@ -33,7 +33,7 @@ def _load(path: Path, folder: Path) -> RunView:
         raise ConfigError(f"{path} is not a run directory (it has no config.json)")
     run = RunDir(path)
     tickets = [os.path.relpath(ticket, folder) for ticket in sorted(run.tickets.glob("level_*.safetensors"))]
-    view = RunView("", dict(results_of(path)), read_json(run.config), _command(run.events), tickets)
+    view = RunView("", dict(results_of(path)), run.read_config().to_dict(), _command(run.events), tickets)
     view = replace(view, name=f"{text(view, 'method')} ({text(view, 'signal')})")
     try:
         render([view], "")
@@ -44,14 +44,14 @@ def _load(path: Path, folder: Path) -> RunView:
 
 def _command(log: Path) -> str:
     """The command of the last session in a run's log."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     commands = [_logged(line).get("command") for line in lines]
-    return next((str(command) for command in reversed(commands) if command), "not recorded")
+    return next((printable(str(command)) for command in reversed(commands) if command), "not recorded")
 
 
 def _logged(line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:  # cut off where a process was killed
         return {}
     return found if isinstance(found, dict) else {}

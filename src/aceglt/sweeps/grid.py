@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -27,6 +28,8 @@ _NAMED = tuple(PLURALS.values())
 _LONGEST = 120  # characters of a folder's name, before the digest
 
 Settings = dict[str, Any]
+
+MAX_CELLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,9 @@ def _is_list(value: Any) -> bool:
 
 
 def _combinations(dimensions: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    count = math.prod(map(len, dimensions.values()))
+    if count > MAX_CELLS:
+        raise ConfigError(f"the grid has {count} searches, more than {MAX_CELLS}; cut it into several")
     return [dict(zip(dimensions, values, strict=True)) for values in product(*dimensions.values())]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aceglt.files import write_atomic, write_json
 from aceglt.report import ReportUnavailable, RunView, write_report
-from aceglt.rundir import read_json
+from aceglt.rundir import results_of
 from aceglt.stats import best_level, mean_std
 from aceglt.sweeps.folder import SweepDir
 from aceglt.sweeps.grid import Cell
@@ -58,7 +58,7 @@ def _entry(folder: SweepDir, cell: Cell, error: str | None) -> dict[str, Any]:
         "log": str(folder.log(cell).relative_to(folder.path)),
         "varied": cell.varied,
         "config": cell.config.to_dict(),
-        "results": read_json(folder.run(cell).results) if finished else None,
+        "results": results_of(folder.run(cell).path) if finished else None,
     }
 
 

@@ -154,6 +154,10 @@ def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]
     num_classes = int(y.max()) + 1
     if num_classes < 2:
         raise DataError(f"{name}: y has {num_classes} class; classification needs two or more")
+    if num_classes > num_nodes:
+        raise DataError(
+            f"{name}: y has class {num_classes - 1}, but there are {num_nodes} nodes; number classes from 0"
+        )
     return y, num_classes
 
 

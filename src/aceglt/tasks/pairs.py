@@ -7,8 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from aceglt import rng
@@ -50,6 +48,9 @@ def _spanning(graph: Graph, order: Tensor) -> Tensor:
     Going over the edges and leaving out what disconnects nothing is the reverse-delete algorithm, so what stays is
     the spanning forest of least weight, where weights fall along the order.
     """
+    from scipy.sparse import coo_matrix  # here: only this split pays for the import
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     weight = np.empty(graph.num_edges)
     weight[order.numpy()] = np.arange(graph.num_edges, 0, -1)
     source, target = graph.edges.numpy()

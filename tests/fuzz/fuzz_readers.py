@@ -1,0 +1,508 @@
+"""The readers that are fuzzed. A new one joins by one row of READERS."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import ogb_samples
+import planetoid_samples
+import torch
+import typer
+from fuzz_guard import Reached
+from fuzz_mutations import BOMB, bytes_of, json_of, json_text_of, npz_bomb, npz_of, pickles, tensors_of, values, words
+from hypothesis import strategies as st
+from rich.console import Console
+from safetensors.torch import save
+from search_samples import graph, npz
+from ticket_samples import random_ticket
+from typer.testing import CliRunner
+
+import aceglt
+from aceglt import checkpoint, config, datasets, show, storage
+from aceglt.cli import app
+from aceglt.datasets import planetoid
+from aceglt.datasets._unpickle import unpickle
+from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
+from aceglt.levels import Search
+from aceglt.problem import Problem
+from aceglt.report.load import load_runs
+from aceglt.report.page import render
+from aceglt.results import summarise
+from aceglt.rundir import RunDir, results_of
+from aceglt.runner import build_method
+from aceglt.sweeps.grid import plan, read_grid
+from aceglt.ticket import Ticket
+
+Inputs = st.SearchStrategy[Any]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something that takes what others wrote."""
+
+    name: str
+    inputs: Callable[[], Inputs]
+    read: Callable[[Any], object]
+    """Reads an input and uses what came of it; raises an AcegltError, or Reached where a training would begin."""
+    campaign: int
+    """Inputs in the slow campaign."""
+
+
+@cache
+def place() -> Path:
+    """A folder of this process's own."""
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+    _FOLDERS.append(folder)
+    return Path(folder.name)
+
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # removed at exit
+
+
+def written(content: bytes, name: str) -> Path:
+    path = place() / name
+    path.write_bytes(content)
+    return path
+
+
+def console() -> Console:
+    """Prints into a strict UTF-8 file, as a terminal would be."""
+    return Console(file=io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), width=120)
+
+
+def no_training(*args: Any, **kwargs: Any) -> Any:
+    raise Reached
+
+
+def training_is_out() -> mock._patch[Any]:
+    return mock.patch("aceglt.levels.fit", no_training)
+
+
+# Tickets and checkpoints: safetensors with a payload and a digest.
+
+
+def signed(kind: str, payload: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """A file whose digest is right, whatever is in it."""
+    text = json.dumps(payload)
+    plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    metadata = {"kind": kind, "format": "1", "payload": text, "sha256": storage._digest(text, plain)}
+    return save(plain, metadata)
+
+
+def storage_inputs(content: bytes, kind: str, error: type[AcegltError]) -> Inputs:
+    payload, tensors = storage.read_tensors(written(content, "valid"), kind, 1, error)
+    end = 8 + int.from_bytes(content[:8], "little")
+
+    def with_header(header: Any) -> bytes:
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + content[end:]
+
+    return st.one_of(
+        json_of(payload).map(lambda changed: signed(kind, changed, tensors)),
+        json_of(payload).map(lambda changed: signed(kind, changed, tensors)),
+        tensors_of(tensors).map(lambda changed: signed(kind, payload, changed)),
+        json_of(json.loads(content[8:end])).map(with_header),
+        bytes_of(content),
+        st.binary(max_size=100),
+    )
+
+
+def ticket_inputs() -> Inputs:
+    path = place() / "ticket.safetensors"
+    random_ticket(hidden=3).save(path)
+    return storage_inputs(path.read_bytes(), "ticket", TicketError)
+
+
+def read_ticket(content: bytes) -> None:
+    ticket = Ticket.load(written(content, "ticket.safetensors"))
+    show.print_ticket(console(), ticket)
+    ticket.save(place() / "again.safetensors")
+    assert Ticket.load(place() / "again.safetensors").config == ticket.config
+    pruned = ticket.apply(graph())
+    assert pruned.num_edges <= graph().num_edges
+    outputs = ticket.model()(pruned.x, pruned.edge_index)
+    assert outputs.shape == (graph().num_nodes, ticket.sizes["out_features"])
+
+
+@cache
+def finished_run() -> Path:
+    """A run directory with one level of random pruning over two seeds."""
+    path = place() / "run"
+    small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2, "tickets": "all"}
+    with mock.patch("aceglt.runner.write_report"):
+        aceglt.search(graph(), out=path, device="cpu", **small)
+    return path
+
+
+@cache
+def tiny_search() -> Search:
+    """The search of that run, to read its checkpoint into."""
+    with mock.patch("aceglt.runner._Runner.go", autospec=True, side_effect=lambda runner: runner.search):
+        small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2}
+        return aceglt.search(graph(), device="cpu", **small)  # type: ignore[return-value]
+
+
+def checkpoint_inputs() -> Inputs:
+    return storage_inputs((finished_run() / "final").read_bytes(), "checkpoint", RunError)
+
+
+def read_checkpoint(content: bytes) -> None:
+    search = tiny_search()
+    state = checkpoint.load(written(content, "checkpoint"), search.total, 2)
+    if state.dense is not None:
+        json.dumps(summarise(search, state, finished=False), allow_nan=False)
+    search.start_masks(state)
+    search.keep(state)
+
+
+# Graphs.
+
+
+def npz_inputs() -> Inputs:
+    data = graph(nodes=12)
+    arrays = {name: data[name].numpy() for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")}
+    weighted = {**arrays, "edge_weight": np.ones(data.num_edges), "edge_attr": np.ones((data.num_edges, 2))}
+    parts = {
+        "x_data": np.ones(12),
+        "x_indices": np.zeros(12, int),
+        "x_indptr": np.arange(13),
+        "x_shape": np.array([12, 6]),
+    }
+    sparse = {**arrays, **parts}
+    del sparse["x"]
+    npz_bomb()  # here: making it takes longer than any reader may
+    several = {**arrays, "y": np.eye(12, 3)[np.arange(12) % 3]}
+    return st.sampled_from([arrays, weighted, sparse, several]).flatmap(npz_of)
+
+
+def use_graph(data: Any) -> None:
+    """A problem can be made of it, or it is refused."""
+    nodes = data.num_nodes
+    assert len(data.x) == nodes
+    assert data.edge_index.numel() == 0 or 0 <= int(data.edge_index.min()) <= int(data.edge_index.max()) < nodes
+    for task in ("node", "inductive", "link"):
+        Problem.from_data(data, task=task)
+
+
+def read_npz(content: bytes) -> None:
+    use_graph(datasets.load(str(written(npz_bomb() if content == BOMB else content, "graph.npz"))))
+
+
+OGB = {"ogbn-arxiv": ogb_samples.arxiv, "ogbn-proteins": ogb_samples.proteins, "ogbl-collab": ogb_samples.collab}
+
+
+@cache
+def ogb_files(name: str) -> dict[str, bytes]:
+    """The files of a small dataset, by their path below the data root."""
+    root = place() / "ogb-valid"
+    OGB[name](root)
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.parts[-1][0] != "R"}
+
+
+def ogb_inputs() -> Inputs:
+    _gzip_bomb()
+
+    def changed(name: str, path: str) -> Inputs:
+        content = ogb_files(name)[path]
+        variants: list[Inputs] = [bytes_of(content), pickles()]
+        if path.endswith(".gz"):
+            text = gzip.decompress(content)
+            variants += [bytes_of(text).map(gzip.compress)] * 4 + [st.just(BOMB)]
+        else:
+            variants += [json_of(_pairs(content)).map(_saved), values().map(_saved)]
+        return st.one_of(variants).map(lambda new: (name, path, new))
+
+    return st.sampled_from([(name, path) for name in OGB for path in ogb_files(name)]).flatmap(
+        lambda row: changed(*row)
+    )
+
+
+def _pairs(content: bytes) -> dict[str, Any]:
+    found = torch.load(io.BytesIO(content), weights_only=False)
+    return {name: array.tolist() for name, array in found.items()}
+
+
+def _saved(value: Any) -> bytes:
+    if isinstance(value, dict):
+        value = {key: _array(part) for key, part in value.items()}
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _array(value: Any) -> Any:
+    try:
+        return np.array(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+@cache
+def _gzip_bomb() -> bytes:
+    return gzip.compress(b"1\n" * (100 << 20))
+
+
+def read_ogb(given: tuple[str, str, bytes]) -> None:
+    name, path, content = given
+    root = place() / "ogb"
+    for file, valid in ogb_files(name).items():
+        target = root / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(valid if file != path else _gzip_bomb() if content == BOMB else content)
+    data = datasets.load(name, root)
+    Problem.from_data(data, task="link" if name == "ogbl-collab" else "node")
+
+
+def planetoid_inputs() -> Inputs:
+    """One of the eight files, changed."""
+    raw = planetoid_samples.raw()
+    return st.sampled_from(sorted(raw)).flatmap(
+        lambda part: st.one_of(bytes_of(raw[part]), bytes_of(raw[part]), pickles()).map(lambda new: {**raw, part: new})
+    )
+
+
+def read_planetoid(files: dict[str, bytes]) -> None:
+    """With the checksums of the unchanged files in place of the release's."""
+    folder = place() / "Cora/raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, content in files.items():
+        (folder / f"ind.cora.{part}").write_bytes(content)
+    sums = {part: planetoid.hashlib.sha256(content).hexdigest() for part, content in planetoid_samples.raw().items()}
+    with mock.patch.dict(planetoid.SHA256, {"cora": sums}):
+        data = planetoid.load_planetoid("cora", place())
+    assert files == planetoid_samples.raw()
+    assert data.num_nodes == 6
+
+
+def read_pickle(files: dict[str, bytes]) -> None:
+    """Behind the checksum, only this is promised: nothing is run."""
+    refused = False
+    for part, content in files.items():
+        if part != "test.index":
+            try:
+                unpickle(content)
+            except Exception:
+                refused = True
+    if refused:
+        raise DataError("not a pickle of the release")
+
+
+# What a run directory holds.
+
+
+def run_json(name: str) -> Any:
+    """Without the checksum, so that changes are looked at."""
+    found = json.loads((finished_run() / name).read_text())
+    return {key: value for key, value in found.items() if key != "sha256"}
+
+
+def read_config(content: bytes) -> None:
+    folder = place() / "config"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes(content)
+    found = RunDir(folder).read_config()
+    assert config.Config.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
+    if not config.is_own(found.method):
+        build_method(found)
+
+
+def read_results(content: bytes) -> None:
+    folder = place() / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "results.json").write_bytes(content)
+    results = results_of(folder)
+    show.print_run(console(), folder, results)
+
+
+FILES = ("config.json", "environment.json", "results.json", "events.jsonl", "final")
+
+
+def run_inputs() -> Inputs:
+    """(file, content): None is no such file, a word stands for something that is no file."""
+
+    def changed(name: str) -> Inputs:
+        content = (finished_run() / name).read_bytes()
+        structured = json_text_of(run_json(name)) if name.endswith(".json") else bytes_of(content)
+        if name == "final":
+            structured = checkpoint_inputs()
+        odd = st.sampled_from([None, b"", "folder", "dangling", "loop"])
+        return st.one_of(structured, structured, structured, bytes_of(content), odd).map(lambda new: (name, new))
+
+    tickets = [f"tickets/{path.name}" for path in (finished_run() / "tickets").iterdir()]
+    return st.sampled_from([*FILES, *FILES, tickets[0]]).flatmap(changed)
+
+
+def read_run(given: tuple[str, Any]) -> None:
+    """Continue the finished run, whose results then are what they were."""
+    name, content = given
+    folder = place() / "continued"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(finished_run(), folder)
+    _put(folder / name, content)
+    small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2, "tickets": "all"}
+    with training_is_out(), mock.patch("aceglt.runner.write_report"):
+        aceglt.search(graph(), out=folder, device="cpu", **small)
+    if name != "final":
+        found = json.loads((folder / "results.json").read_text())
+        assert {key: value for key, value in found.items() if key != "sha256"} == run_json("results.json")
+
+
+def read_for_report(given: tuple[str, Any]) -> None:
+    """A page about the run, in which nothing of the data's is markup."""
+    name, content = given
+    folder = place() / "reported"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(finished_run(), folder)
+    _put(folder / name, content)
+    page = render(load_runs([folder], folder), "").encode()
+    assert b"<script>alert" not in page
+    assert b"<img src=x" not in page
+
+
+def _put(path: Path, content: Any) -> None:
+    path.unlink()
+    if content == "folder":
+        path.mkdir()
+    elif content == "dangling":
+        path.symlink_to(path.parent / "nowhere")
+    elif content == "loop":
+        path.symlink_to(path)
+    elif content is not None:
+        path.write_bytes(content)
+
+
+# Grids of sweeps.
+
+GRID = b"""dataset = "tiny.npz"
+backbones = ["gcn", "gin"]
+methods = ["ugs", "ace"]
+seeds = [0, 1]
+epochs = [1, 2]
+lr = 0.01
+
+[method_options.ace]
+rounds = [1, 2]
+"""
+
+
+HUGE = "".join(f"{name} = {list(range(1, 60))}\n" for name in ("epochs", "hidden", "levels", "patience", "lr")).encode()
+
+
+def read_sweep(content: bytes) -> None:
+    for cell in plan(read_grid(written(content, "grid.toml"))):
+        assert "/" not in cell.name
+
+
+# The command line.
+
+GOOD: dict[str, Sequence[str]] = {
+    "--dataset": ["tiny.npz", "tiny.npz", "citeseer", "nothing.npz", "."],
+    "--backbone": ["gcn", "gin", "gat", "resgcn", "mine:Model"],
+    "--method": ["random", "ugs", "gebt", "ace"],
+    "--axis": config.AXES,
+    "--task": config.TASKS,
+    "--split": ["given", "random:1"],
+    "--objective": config.OBJECTIVES,
+    "--edge-split": config.EDGE_SPLITS,
+    "--preset": config.PRESETS,
+    "--signal": config.SIGNALS,
+    "--seeds": ["2", "0,4", "5-7", "0-999999999", "9-1", "1001", "0,0"],
+    "--device": ["cpu", "auto", "cuda:7", "meta", "mps", "xla", "cpu:9"],
+    "--data-root": ["."],
+    "--tickets": ["best", "all", "none"],
+    "--out": ["out", "tiny.npz", "tiny.npz/x", "."],
+    "--precision": config.PRECISIONS,
+    "--score-epoch": ["best", "last"],
+    "--loss": ["mine:loss"],
+    "--metric": ["mine:metric"],
+    "--prunable": ["*"],
+    "--method-option": ["rounds=2", "rounds=0", "keep=best", "exchange=nan", "x=1", "=", "rounds=1e999", "rounds"],
+    "--unseen": ["keep", "drop", "error"],
+    "--format": ["pyg"],
+}
+"""Values that an option takes; of all others, numbers."""
+
+COMMANDS = {"search": [], "show": ["ticket"], "evaluate": ["ticket"], "predict": ["ticket", "--out", "csv"],
+            "export": ["ticket", "served"], "datasets": []}  # fmt: skip
+"""Commands with the arguments that they need."""
+
+BASE = {"search": ["--dataset", "tiny.npz", "--epochs", "1", "--hidden", "2", "--seeds", "1", "--device", "cpu"],
+        "evaluate": ["--dataset", "tiny.npz"], "predict": ["--dataset", "tiny.npz"]}  # fmt: skip
+
+
+def options(command: str) -> list[tuple[str, Sequence[str]]]:
+    """What the command takes, from its own definition."""
+    found: list[tuple[str, Sequence[str]]] = []
+    for parameter in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
+        for name in [o for o in parameter.opts if o.startswith("--")]:
+            good = [] if getattr(parameter, "is_flag", False) else GOOD.get(name, ["1", "2", "0.5"])
+            found.append((name, good))
+    return [*found, ("--no-such-option", []), ("stray", [])]
+
+
+def command_inputs() -> Inputs:
+    def lines(command: str) -> Inputs:
+        start = [command, *COMMANDS[command], *BASE.get(command, [])]
+        return words(options(command)).map(lambda rest: [*start, *rest])
+
+    return st.sampled_from(["search"] * 6 + list(COMMANDS)).flatmap(lines)
+
+
+@cache
+def desk() -> Path:
+    folder = place() / "desk/work"
+    folder.mkdir(parents=True)
+    npz(folder)
+    random_ticket(hidden=3).save(folder / "ticket")
+    return folder
+
+
+def read_command(line: list[str]) -> None:
+    """A line that is refused ends with 2 and says why."""
+    before = Path.cwd()
+    for name in ("served", "out", "runs"):
+        shutil.rmtree(desk() / name, ignore_errors=True)
+    os.chdir(desk())
+    try:
+        with training_is_out(), mock.patch("aceglt.evaluation.fit", no_training):
+            result = CliRunner().invoke(app, line)
+    finally:
+        os.chdir(before)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in (0, 2), result.output
+    if result.exit_code == 2:
+        assert result.output.strip()
+        raise ConfigError("refused")
+    assert not (desk() / "hacked").exists()
+
+
+READERS = (
+    Reader("ticket", ticket_inputs, read_ticket, 25_000),
+    Reader("checkpoint", checkpoint_inputs, read_checkpoint, 20_000),
+    Reader("npz graph", npz_inputs, read_npz, 20_000),
+    Reader("OGB files", ogb_inputs, read_ogb, 4_000),
+    Reader("Planetoid files", planetoid_inputs, read_planetoid, 4_000),
+    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 10_000),
+    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 12_000),
+    Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 9_000),
+    Reader("run for a report", run_inputs, read_for_report, 1_500),
+    Reader("run directory", run_inputs, read_run, 1_500),
+    Reader(
+        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 5_000
+    ),
+    Reader("command line", command_inputs, read_command, 2_000),
+)

@@ -1,0 +1,69 @@
+"""What is published: one version everywhere, and an archive that installs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aceglt
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("pyproject.toml", r'^version = "(.+)"$'),
+        ("CITATION.cff", r"^version: (.+)$"),
+        ("CHANGELOG.md", r"^## (\S+)"),
+    ],
+)
+def test_the_version_is_the_same_everywhere(file: str, pattern: str) -> None:
+    found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1] == aceglt.__version__
+
+
+def test_every_dependency_is_bounded_and_justified() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    needed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert needed is not None
+    table = (ROOT / "docs" / "dependencies.md").read_text()
+    for line in needed[1].splitlines():
+        bounds = re.fullmatch(r'  "(\w+)>=([\d.]+),<([\d.]+)(; .*)?",', line)
+        assert bounds is not None, line
+        assert f"| {bounds[1]} | ≥ {bounds[2]}, < {bounds[3]} |" in table
+
+
+def test_types_are_published() -> None:
+    assert (Path(aceglt.__file__).parent / "py.typed").is_file()
+
+
+@pytest.mark.slow
+def test_both_archives_install_and_work_in_a_clean_environment(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python, command = tmp_path / "venv/bin/python", tmp_path / "venv/bin/aceglt"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+    run(*pip, "hatchling")
+    run(python, "-m", "hatchling", "build", "--directory", tmp_path / "dist")
+    (wheel,), (sdist,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
+    run(*pip, wheel)
+    for again in ([], ["--no-deps", "--force-reinstall", sdist]):
+        if again:
+            run(*pip, *again)
+        assert run(command, "--version", cwd=tmp_path).strip() == f"aceglt {aceglt.__version__}"
+        assert "search" in run(command, "--help", cwd=tmp_path)
+        small = ["--method", "random", "--levels", "1", "--seeds", "1", "--epochs", "1", "--hidden", "2"]
+        out = f"run-{len(again)}"
+        run(command, "search", *small, "--device", "cpu", "--out", out, cwd=tmp_path)
+        assert (tmp_path / out / "report.html").is_file()

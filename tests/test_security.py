@@ -1,0 +1,87 @@
+"""No source of ours can run what a file says."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from search_samples import environment
+
+import aceglt
+
+SOURCE = Path(aceglt.__file__).parent
+UNPICKLES = {"datasets/_unpickle.py": "a reader of six harmless names, behind a checksum"}
+IMPORTS_BY_NAME = {"own.py": "what the user names in this very call", "__init__.py": "our own modules"}
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """(file, node) of every syntax node of a kind in the package."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, kind):
+                yield path.relative_to(SOURCE).as_posix(), node
+
+
+def calls() -> Iterator[tuple[str, str, ast.Call]]:
+    for file, node in nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        yield file, ast.unparse(node.func), node
+
+
+def keyword(call: ast.Call, name: str) -> str | None:
+    return next((ast.unparse(given.value) for given in call.keywords if given.arg == name), None)
+
+
+def test_no_text_is_run() -> None:
+    forbidden = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.hub.load", "runpy.run_path"}
+    assert [(file, name) for file, name, _ in calls() if name in forbidden] == []
+    assert [(file, name) for file, name, call in calls() if keyword(call, "shell") not in (None, "False")] == []
+
+
+def test_pickles_are_opened_in_one_place() -> None:
+    modules = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml"}
+    found = set()
+    for file, node in nodes(ast.AST):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if modules & {name.partition(".")[0] for name in names}:
+            found.add(file)
+    assert found == set(UNPICKLES)
+
+
+def test_torch_and_numpy_unpickle_nothing() -> None:
+    loads = [
+        (file, call) for file, name, call in calls() if name in ("torch.load", "load") and "torch" in ast.unparse(call)
+    ]
+    assert loads
+    assert [file for file, call in loads if keyword(call, "weights_only") != "True"] == []
+    assert [file for file, _, call in calls() if keyword(call, "allow_pickle") not in (None, "False")] == []
+
+
+def test_modules_are_imported_by_name_in_one_place() -> None:
+    assert {file for file, name, _ in calls() if name.endswith("import_module")} == set(IMPORTS_BY_NAME)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["search", "--help"], ["show", "."]])
+def test_what_computes_nothing_imports_nothing_heavy(command: list[str]) -> None:
+    code = (
+        "import sys; from aceglt import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'numpy', 'scipy', 'plotly', 'pandas', 'torch_geometric') if m in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_starting_a_search_waits_for_torch_alone() -> None:
+    heavy = ("scipy", "plotly", "pandas", "torch_geometric")
+    code = f"import sys, aceglt.runner; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    assert found.stdout.strip() == "[]"
