@@ -15,7 +15,7 @@ from aceglt.backbones.base import Backbone
 from aceglt.graph import Field, Graph
 from aceglt.masks import Counts, Masks
 from aceglt.ops import Features
-from aceglt.problem import Problem, Soft
+from aceglt.problem import Problem
 from aceglt.tasks.own import customise
 from aceglt.train import Fit, Scoring, Training, fit
 
@@ -33,11 +33,11 @@ def sparse_problem(task: str = "node", directed: bool = False) -> Problem:
     return Problem.from_data(data, "ring", task, directed)
 
 
-def trained(problem: Problem, backbone: Backbone, scoring: Scoring | None, soft: Soft | None = None) -> Fit:
-    total = Counts(backbone.prunable.size, problem.graph.num_edges)
-    masks = random_masks(total, Counts(int(0.7 * total.weights), int(0.8 * total.edges)), (0, 1))
-    start, key = backbone.init((0, 1)), rng.keys((0, 1), "focus")
-    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring, soft=soft)
+def trained(problem: Problem, backbone: Backbone, scoring: Scoring | None, runs: int = 2) -> Fit:
+    seeds, total = range(runs), Counts(backbone.prunable.size, problem.graph.num_edges)
+    masks = random_masks(total, Counts(int(0.7 * total.weights), int(0.8 * total.edges)), seeds)
+    start, key = backbone.init(seeds), rng.keys(seeds, "focus")
+    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring)
 
 
 @pytest.mark.usefixtures("double")
@@ -61,6 +61,26 @@ def test_trains_as_on_the_whole_graph(
         if ours is not None:
             for part in vars(ours):
                 torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+def test_validation_beside_the_training_step_changes_no_bit(scoring: Scoring | None) -> None:
+    problem = sparse_problem()
+    gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
+    before, fits, beside = torch.get_num_threads(), [], []
+    judge = train._Trainer._judge
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train._Trainer, "_judge", lambda t, *a: beside.append(judge(t, *a)) or beside[-1])
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            fits.append(trained(problem, gcn, scoring, runs=1))
+    torch.set_num_threads(before)
+    assert [later is not None for later in beside] == [False] * 5 + [False] + [True] * 4
+    one, other = fits
+    assert (one.val.tolist(), one.epoch.tolist()) == (other.val.tolist(), other.epoch.tolist())
+    for part in ("params", "scores"):
+        ours, theirs = getattr(one, part), getattr(other, part)
+        assert ours is None or all(torch.equal(value, getattr(theirs, name)) for name, value in vars(ours).items())
 
 
 @pytest.mark.parametrize("directed", [False, True])

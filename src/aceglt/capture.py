@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
@@ -30,13 +31,24 @@ class Captured:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """`torch.cuda.graph` would collect garbage and empty the cache besides, which takes longer than to record."""
+        _make_room()
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._function()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # about the recording, which is lost anyway
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return graph
+
+
+def _make_room() -> None:
+    """Give back what recordings before this one had: while one is made, torch does not do that by itself."""
+    free, total = torch.cuda.mem_get_info()
+    if 2 * free < total:
+        torch.cuda.empty_cache()

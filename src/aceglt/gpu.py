@@ -1,7 +1,9 @@
-"""`kernels`: the module `aceglt.kernels` where there are Triton and a GPU, else None, and torch does its work."""
+"""`kernels`: the module `aceglt.kernels` where there are Triton, a C compiler and a GPU; None without."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from contextlib import suppress
 from typing import Any
 
@@ -9,8 +11,8 @@ import torch
 from torch import Tensor
 
 kernels: Any = None
-if torch.cuda.is_available():
-    with suppress(ImportError):
+if torch.cuda.is_available() and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+    with suppress(ImportError):  # Triton compiles what launches its kernels, and needs a C compiler for that
         from aceglt import kernels
 
 

@@ -175,11 +175,12 @@ def _product_kernel(
     w, m, q = _adam(w, m, q, gw, corrections, lr, BETA1, BETA2, EPSILON)
     tl.store(moments + place, m, mask=inside)
     tl.store(moments + total + place, q, mask=inside)
-    m = tl.load(moments + 2 * total + place, mask=inside, other=0.0)
-    q = tl.load(moments + 3 * total + place, mask=inside, other=0.0)
+    score_moments = moments + total + total  # added one by one: a product could exceed 32 bits
+    m = tl.load(score_moments + place, mask=inside, other=0.0)
+    q = tl.load(score_moments + total + place, mask=inside, other=0.0)
     s, m, q = _adam(s, m, q, gs, corrections, lr, BETA1, BETA2, EPSILON)
-    tl.store(moments + 2 * total + place, m, mask=inside)
-    tl.store(moments + 3 * total + place, q, mask=inside)
+    tl.store(score_moments + place, m, mask=inside)
+    tl.store(score_moments + total + place, q, mask=inside)
     if CLAMP:
         s = tl.minimum(tl.maximum(s, 0.0), 1.0)
     tl.store(weight + place, w, mask=inside)

@@ -143,9 +143,10 @@ class Features:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
         if self._csr is None:
             return DroppedFeatures(self.dense * keep.view(-1, *self.shape) * scale, None)
-        if self._blocks is None or self._blocks.runs != keep.shape[0]:
-            self._blocks = _Blocks(self._csr, keep.shape[0])
-        return self._blocks.dropped(keep, scale)
+        blocks = self._blocks
+        if blocks is None or blocks.runs != keep.shape[0]:
+            blocks = self._blocks = _Blocks(self._csr, keep.shape[0])
+        return blocks.dropped(keep, scale)
 
     def of_run(self, run: int) -> Tensor:
         """[N, F] X as one run has it."""

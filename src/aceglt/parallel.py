@@ -24,12 +24,13 @@ class Observer(Protocol):
 def side_by_side(
     train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, workers: int
 ) -> list[Result]:
-    """The results of training each group, `workers` at a time; torch's threads are divided between them.
+    """The results of training each group, `workers` at a time, with one thread each, so that results are bitwise the
+    same whatever else is trained.
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
     turns = _Turns(observer)
-    with _threads(max(1, torch.get_num_threads() // workers)), ThreadPoolExecutor(workers) as pool:
+    with _one_thread_each(), ThreadPoolExecutor(workers) as pool:
         trainings = [pool.submit(train, group, turns) for group in groups]
         try:
             wait(trainings, return_when=FIRST_EXCEPTION)
@@ -65,10 +66,10 @@ class _Turns:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Inside, an operation has this many threads, also in threads that begin there."""
+def _one_thread_each() -> Iterator[None]:
+    """Inside, an operation has one thread, also in threads that begin there."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

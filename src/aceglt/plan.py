@@ -11,7 +11,9 @@ import torch
 from aceglt.backbones.base import Backbone
 from aceglt.config import Config
 from aceglt.ops import ARC_ELEMENTS_GPU
+from aceglt.parts import Parts
 from aceglt.problem import Problem
+from aceglt.train import threads
 
 BUDGET = 0.85
 """Share of the free memory that a plan may take: what kernels use inside is not in the estimate."""
@@ -30,9 +32,10 @@ _PER_HELD_EDGE = 28.0  # the structure of an evaluated part, which is kept
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
 
 # What a GPU takes beyond that, measured on an H200: sorts of arcs are not in place and a recorded epoch has memory of
-# its own; cutting the graph into parts looks at all its edges.
+# its own; libraries have workspaces; cutting the graph into parts looks at all its edges.
 _GPU_FACTOR = 1.8
-_GPU_CUT_EDGE = 1000
+_GPU_CUT_EDGE = 300
+_GPU_LIBRARIES = 200 << 20
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ class Planner:
     def _candidate(self, runs: int, again: bool, partitions: int, free: int) -> Plan:
         limit = None if runs == self._all_runs and self.runs_at_once is None else runs
         if self.problem.device.type == "cpu":
-            limit = None  # always one by one
+            limit = None  # each is trained by itself
+            runs = max(1, threads(self.problem, self.backbone, self._all_runs, Parts(partitions)))
         return Plan(limit, again, partitions, self.needed(runs, again, partitions), free)
 
     @property
@@ -178,10 +182,10 @@ class Planner:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device, as far as the system says."""
+    """Bytes that are free on a device for what a plan counts, as far as the system says."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached
+        return max(0, int(torch.cuda.mem_get_info(device)[0]) + cached - _GPU_LIBRARIES)
     return min(_available(), _left_to_group())
 
 

@@ -151,10 +151,11 @@ class Problem(ABC):
 
     def focus(self, split: Split, steps: int) -> Focus | None:
         """What the outputs that a split reads depend on, after `steps` steps along edges; None if on all nodes."""
-        if (split, steps) not in self._focuses:
+        known = self._focuses
+        if (split, steps) not in known:
             nodes = self.reads(split)
-            self._focuses[split, steps] = None if nodes is None else self._focus(split, nodes, steps)
-        return self._focuses[split, steps]
+            known[split, steps] = None if nodes is None else self._focus(split, nodes, steps)
+        return known[split, steps]
 
     def _focus(self, split: Split, nodes: Tensor, steps: int) -> Focus:
         place = self.view(split) or self

@@ -233,6 +233,8 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]
         raise ConfigError(f"device '{name}' cannot be used here ({reason}); try cpu, cuda or auto") from None
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # kernels and recordings go to the current one
     return device
 
 

@@ -40,7 +40,7 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
     cumulative = _running_sum((scaled - scaled.max()).exp())
     draws = rng.uniform(key, k)[0] * cumulative[-1]
     chosen[torch.searchsorted(cumulative, draws)] = True
-    return chosen
+    return chosen & candidates  # a parallel sum may round a step up where nothing was added
 
 
 def _running_sum(values: Tensor) -> Tensor:

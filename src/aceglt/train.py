@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,28 +77,39 @@ def fit(
 
     With `watch` as well, training may end before `epochs`; runs that share kernels end when the last of them may.
     Selection is by validation alone. Runs do not influence each other. On a GPU, `runs_at_once` (default: all) share
-    the kernels. On the CPU each is trained by itself, small ones side by side in threads; results are bitwise the same
-    for any batch, as long as a run has as many threads (a run alone has them all). With several `parts`, an epoch is a
-    step for each of them (or for several together), and processes share the parts of a step.
+    the kernels. On the CPU each is trained by itself, small ones side by side with a thread each; results are bitwise
+    the same for any batch. With several `parts`, an epoch is a step for each of them (or for several together), and
+    processes share the parts of a step.
     """
     total = masks.runs
     size = runs_at_once or (1 if problem.device.type == "cpu" else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
 
-    def train(g: slice, observer: Observer | None) -> Fit:
+    def train(g: slice, observer: Observer | None, beside: Executor | None = None) -> Fit:
         trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
+        trainer.beside = beside
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
-    workers = _workers(problem, backbone, len(groups)) if parts.count == 1 else 1
-    return _cat(side_by_side(train, groups, observer, workers) if workers > 1 else [train(g, observer) for g in groups])
+    workers = threads(problem, backbone, len(groups), parts)
+    if not workers:
+        return _cat([train(g, observer) for g in groups])
+    _places(problem, backbone, masks.edges[:1], soft is None)  # what the threads share is made before they begin
+    if workers == 1 < torch.get_num_threads():
+        with ThreadPoolExecutor(1) as spare:  # a core has nothing else to do
+            return _cat(side_by_side(partial(train, beside=spare), groups, observer, workers))
+    return _cat(side_by_side(train, groups, observer, workers))
 
 
-def _workers(problem: Problem, backbone: Backbone, groups: int) -> int:
-    """How many groups train side by side: cores do more so than with the small tensors of one group between them."""
+def threads(problem: Problem, backbone: Backbone, groups: int, parts: Parts = WHOLE) -> int:
+    """How many groups train side by side: cores do more so than with the small tensors of one group between them.
+
+    0 where groups are trained one after the other, with all of torch's threads.
+    """
     size = problem.graph.num_nodes * max(backbone.aggregation_widths, default=0) + backbone.prunable.size
-    alone = problem.device.type != "cpu" or backbone.draws or size > _SMALL
-    return 1 if alone else min(groups, torch.get_num_threads())
+    if problem.device.type != "cpu" or backbone.draws or size > _SMALL or parts.count > 1:
+        return 0
+    return min(groups, torch.get_num_threads())
 
 
 class _Trainer:
@@ -121,6 +134,8 @@ class _Trainer:
         kind = FusedElements if gpu.serves(start.prunable) else Elements
         self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
         self.progress = _Progress(masks.runs, problem.device)
+        self.beside: Executor | None = None
+        """Where validation may run beside the training step."""
         self._begun = False
 
     def _settle(self, alive: Tensor) -> None:
@@ -156,19 +171,26 @@ class _Trainer:
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
         state = self.backbone.stem(weights, train.graph, edge_values, train.features)
-        self._judge(weights, state)
+        later = self._judge(weights, state)
         key = rng.fold(self.key, 2 + self.progress.epoch)
         loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
+        if later is not None:
+            elements.remember(self.progress.validated(later.result()))
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
 
-    def _judge(self, weights: Weights, state: Any = None) -> None:
-        """Validate what the last epoch left. Before the first, only a recording needs that, to be like the others."""
-        if self._begun or self._capturable():
-            self.elements.remember(self.progress.validated(self._validate(weights, state)))
-        self._begun = True
+    def _judge(self, weights: Weights, state: Any = None) -> Future[Tensor] | None:
+        """Validate what the last epoch left, or begin to. Before the first, only a recording needs that, to be like the
+        others."""
+        begun, self._begun = self._begun, True
+        if not begun and not self._capturable():
+            return None
+        if self.beside is not None and self.val is not self.train and not self.backbone.buffers:
+            return self.beside.submit(self._validate, weights)
+        self.elements.remember(self.progress.validated(self._validate(weights, state)))
+        return None
 
     def _loss(
         self,
@@ -352,8 +374,8 @@ class _Progress:
         self._diverged.copy_(torch.where((self._diverged == 0) & ~finite, self.epoch, self._diverged))
 
     def mean(self) -> float:
-        """Of the runs' best validation metrics."""
-        return float(self.val.mean())
+        """Of the runs' best validation metrics; NaN before the first."""
+        return float(self.val.mean()) if bool(self.best.all()) else math.nan
 
 
 def _leaves(parts: dict[str, Tensor]) -> dict[str, Tensor]:

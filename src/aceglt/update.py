@@ -207,7 +207,7 @@ class Elements:
     def scores(self) -> Scores:
         """The scores as they are now, with scoring."""
         *matrices, edges = self._current()
-        return Scores(self._flat(matrices), edges)
+        return Scores(self._flat(matrices), edges.clone())
 
     def _current(self) -> list[Tensor]:
         if self.scoring is None:
@@ -246,12 +246,20 @@ class FusedElements(Elements):
         return self._products if self._scores else self._weights
 
     def remember(self, better: Tensor) -> None:
-        """Noted for the next update, which reads everything anyway."""
+        """Noted for the next update, which reads everything anyway; buffers change before it, in the forward pass."""
         self._better.copy_(better)
+        best = self._best_of()
+        for part in self.buffers.values():
+            if id(part) in best:
+                _replace(best[id(part)], part, better)
+
+    def _best_of(self) -> dict[int, Tensor]:
+        """Where the best of each tensor is kept, by its id."""
+        return dict(zip(map(id, self._current()), self._best, strict=True))
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         self._adam.advance(self.edge_values.dtype)
-        best = dict(zip(map(id, self._current()), self._best, strict=True))
+        best = self._best_of()
         for name, weight in self._weights.items():
             grad = grads[name].contiguous()
             if self._scores:
@@ -260,9 +268,6 @@ class FusedElements(Elements):
                 self._update(weight, self._moments[name], grad, best, self._decay, alive=self._storage[name].alive)
         for name, part in self.others.items():
             self._update(part, self._moments[name], grads[name].contiguous(), best, self._decay)
-        for part in self.buffers.values():
-            if id(part) in best:
-                _replace(best[id(part)], part, self._better)
         if self.scoring is not None:
             assert edges is not None
             l1, clamp = self.scoring.lambda_edges, self.scoring.clamp
