@@ -64,7 +64,7 @@ def _guarded(command: F) -> F:
         except BrokenPipeError:
             raise typer.Exit(1) from None
         except OSError as problem:
-            _fail(f"error: {problem.filename or 'system'}: {problem.strerror}", 2)
+            _fail(f"error: {problem.filename or 'system'}: {problem.strerror or problem}", 2)
         except (MemoryError, RuntimeError) as problem:
             if not _is_shortage(problem):
                 raise
