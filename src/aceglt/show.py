@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
@@ -263,7 +264,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         info = KNOWN[name]
         table.add_row(
             name, f"{info.nodes:,}", f"{info.features:,}", f"{info.edges:,}", str(info.classes),
-            "yes" if present else "no", where,
+            "yes" if present else "no", escape(where),
         )  # fmt: skip
     console.print(table)
     console.print(
