@@ -149,6 +149,11 @@ def test_a_share_of_a_gpu_does_not_go_with_the_cpu() -> None:
         LocalEngine(Need(1, GIB, "cpu", 0.5))
 
 
+def test_signals_without_a_name_are_told_by_their_number() -> None:
+    assert local._signal_name(signal.SIGKILL) == "SIGKILL"
+    assert local._signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
+
+
 def test_no_share_of_a_gpu_does_not_go_with_one() -> None:
     with pytest.raises(ConfigError, match="device 'cuda' does not go with no share of a GPU"):
         Need(1, GIB, "cuda", 0).on(1)

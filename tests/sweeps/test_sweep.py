@@ -249,7 +249,10 @@ def test_a_grid_with_one_bad_search_is_refused_whole(
         ({"workers": 0}, "workers must be 1 or more, found 0"),
         ({"cpus": 0}, "cpus must be 1 or more"),
         ({"gpus": 2}, "gpus must be between 0 and 1, found 2"),
-        ({"memory": 0}, "memory must be above 0"),
+        ({"memory": 0}, "memory must be a number of GiB, 0.001 at least, found 0"),
+        ({"memory": 1e-12}, "memory must be a number of GiB"),
+        ({"memory": float("inf")}, "memory must be a number of GiB"),
+        ({"memory": float("nan")}, "memory must be a number of GiB"),
         ({"retries": -1}, "retries must be 0 or more"),
     ],
 )

@@ -79,8 +79,15 @@ class LocalEngine:
         if code == 0:
             return Ended(job)
         if code < 0:
-            return Ended(job, f"its worker was killed by {signal.Signals(-code).name}")
+            return Ended(job, f"its worker was killed by {_signal_name(-code)}")
         return Ended(job, last_line(job.log), hopeless=code == MEND)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have none
+        return f"signal {number}"
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
