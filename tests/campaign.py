@@ -65,8 +65,8 @@ class Fault:
 class _Writing:
     """Counts the steps of writing in this process, and strikes.
 
-    A step is a file opened for writing, a rename, a removal, a new folder, a change of permissions, or an fsync of a file,
-    before which half of the content is lost: so ends a write that is cut in the middle.
+    A step is a file opened for writing, a rename, a removal, a new folder, a change of permissions, or an fsync of
+    a file, before which half of the content is lost: so ends a write that is cut in the middle.
     """
 
     def __init__(self, fault: Fault, steps: Any, last: Any) -> None:
