@@ -197,6 +197,19 @@ def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: type[_Engi
     assert failed["error"] in (tmp_path / "out" / failed["log"]).read_text()
 
 
+def test_an_interrupted_sweep_leaves_what_it_has_found(engine: type[_Engine], tmp_path: Path) -> None:
+    def interrupt(job: Job) -> Ended | None:
+        if job.name == engine.started[0]:
+            return None
+        raise KeyboardInterrupt
+
+    engine.trouble = staticmethod(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert [cell["status"] for cell in merged(tmp_path / "out")] == ["finished"] + ["unfinished"] * 3
+    assert (tmp_path / "out" / "report.html").read_text() == "1 runs"
+
+
 def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker on a node that was lost may still be at it."""
     cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]

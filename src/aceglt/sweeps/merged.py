@@ -53,7 +53,7 @@ def _entry(folder: SweepDir, cell: Cell, error: str | None) -> dict[str, Any]:
     finished = folder.finished(cell)
     return {
         "name": cell.name,
-        "status": "finished" if finished else "failed",
+        "status": "finished" if finished else "failed" if error else "unfinished",
         "error": None if finished else error,
         "log": str(folder.log(cell).relative_to(folder.path)),
         "varied": cell.varied,
