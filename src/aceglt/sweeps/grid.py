@@ -48,11 +48,12 @@ class Cell:
 def read_grid(path: Path) -> Settings:
     """A TOML file as plain values; ConfigError where it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        grid: Settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise ConfigError(f"{path}: cannot read the grid ({problem.strerror})") from None
     except ValueError as problem:  # not TOML, or not even text
         raise ConfigError(f"{path}: not a TOML file ({problem})") from None
+    return grid
 
 
 def plan(grid: Mapping[str, Any]) -> list[Cell]:
