@@ -201,6 +201,18 @@ def results_of(path: Path) -> Mapping[str, Any]:
     return results
 
 
+def finished_results(path: Path) -> Mapping[str, Any] | None:
+    """The results of a search that is there to its end.
+
+    None where it is not; damaged results count as none, since the search's command writes them anew.
+    """
+    try:
+        results = results_of(path)
+    except RunError:
+        return None
+    return results if results["finished"] else None
+
+
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))

@@ -106,6 +106,15 @@ def test_more_levels_continue_a_finished_run_and_fewer_read_its_first(tiny: Repr
     assert again.table == two.table
 
 
+def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> None:
+    before = tiny("table1", **ONE)
+    next((tmp_path / "out" / "runs").glob("*/*/results.json")).write_text("{")
+    record = Recorder()
+    after = tiny("table1", **ONE, observe=record)
+    assert record.searched == [("cora/gcn/model/ugs", (0, 1))]
+    assert after.results == before.results
+
+
 def test_other_settings_are_other_runs(tiny: Reproduce) -> None:
     record = Recorder()
     for options in ({}, {"hidden": 5}, {"preset": "default"}, {"epochs": 3}):

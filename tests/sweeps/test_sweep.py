@@ -147,6 +147,16 @@ def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finis
     assert len(result.cells[0]["results"]["levels"]) == 3
 
 
+def test_damaged_results_are_written_anew_without_training(engine: type[_Engine], tmp_path: Path) -> None:
+    first = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    run = tmp_path / "out" / "runs" / first.cells[2]["name"]
+    (run / "results.json").write_text("{")
+    again = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert engine.started[4:] == [run.name]
+    assert again.cells == first.cells
+    assert [event["level"] for event in events(run, "resume")] == [2]
+
+
 def test_a_search_whose_worker_is_killed_continues_to_the_same_end(engine: type[_Engine], tmp_path: Path) -> None:
     aceglt.sweep(grid(tmp_path), tmp_path / "undisturbed")
     engine.trouble = staticmethod(_killed(2))

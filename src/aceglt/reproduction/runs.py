@@ -19,7 +19,7 @@ from aceglt.files import short_digest
 from aceglt.levels import SearchObserver
 from aceglt.reproduction.cells import Cell, Scale
 from aceglt.reproduction.merge import merge
-from aceglt.rundir import RunDir, read_json, results_of
+from aceglt.rundir import RunDir, finished_results, read_json, results_of
 from aceglt.runner import search
 
 Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
@@ -97,8 +97,7 @@ def _but_seeds(config: Config) -> dict[str, Any]:
 def _read(path: Path) -> Run:
     run = RunDir(path)
     data: Mapping[str, Any] = read_json(run.config)
-    finished = run.results.exists() and bool(results_of(path).get("finished"))
-    return Run(path, run.read_config(), str(data.get("data")), finished)
+    return Run(path, run.read_config(), str(data.get("data")), finished_results(path) is not None)
 
 
 def _span(seeds: Sequence[int]) -> str:
