@@ -213,6 +213,10 @@ class Config:
         """What may not change when a run is continued."""
         return {name: value for name, value in self.to_dict().items() if name not in STEERING}
 
+    def stops(self) -> dict[str, Any]:
+        """When to stop."""
+        return {name: getattr(self, name) for name in STEERING}
+
 
 def resolve(preset: str = "default", **choices: Any) -> Config:
     """The configuration of a preset for the chosen dataset and backbone, with explicit choices on top of it.

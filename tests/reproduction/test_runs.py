@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_checked_json
 from aceglt.reproduction import Cell
-from aceglt.rundir import read_json
+from aceglt.rundir import RunDir, read_json
 
 ONE = {"cells": "cora/gcn/model/ugs"}
 
@@ -104,6 +105,16 @@ def test_more_levels_continue_a_finished_run_and_fewer_read_its_first(tiny: Repr
     assert [len(r.results[name]["levels"]) for r in (two, three, again)] == [2, 3, 2]
     assert essence(two.results[name])["levels"] == essence(again.results[name])["levels"]
     assert again.table == two.table
+
+
+def test_a_run_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished(
+    tiny: Reproduce, tmp_path: Path
+) -> None:
+    tiny("table1", **ONE)
+    path = next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent
+    with RunDir(path) as run:
+        run.claim(replace(run.read_config(), levels=3), read_json(run.config)["data"])
+    assert len(tiny("table1", **ONE, levels=3).results["cora/gcn/model/ugs"]["levels"]) == 3
 
 
 def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> None:

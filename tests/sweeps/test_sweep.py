@@ -147,6 +147,15 @@ def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finis
     assert len(result.cells[0]["results"]["levels"]) == 3
 
 
+def test_times_of_files_say_nothing(engine: type[_Engine], tmp_path: Path) -> None:
+    """A sweep that was copied has others, and clocks go backwards."""
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    for results in (tmp_path / "out" / "runs").glob("*/results.json"):
+        os.utime(results, (0, 0))
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert len(engine.started) == 4
+
+
 def test_damaged_results_are_written_anew_without_training(engine: type[_Engine], tmp_path: Path) -> None:
     first = aceglt.sweep(grid(tmp_path), tmp_path / "out")
     run = tmp_path / "out" / "runs" / first.cells[2]["name"]

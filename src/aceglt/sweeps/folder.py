@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from aceglt.config import STEERING
 from aceglt.errors import RunError
 from aceglt.rundir import RunDir, finished_results, is_run, lock
 from aceglt.sweeps.grid import Cell
@@ -57,11 +56,8 @@ class SweepDir:
         run = self.run(cell)
         if not is_run(run.path) or finished_results(run.path) is None:
             return False
-        # A search that goes on with more levels writes its configuration first, so older results are of fewer levels.
-        current = os.stat(run.results).st_mtime_ns >= os.stat(run.config).st_mtime_ns
         config = run.read_config()  # its name tells that the rest is the cell's
-        same_end = all(getattr(config, name) == getattr(cell.config, name) for name in STEERING)
-        return current and same_end
+        return config.stops() == cell.config.stops()
 
     def level(self, cell: Cell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""
