@@ -24,7 +24,7 @@ from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.parts import Parts
-from aceglt.plan import Plan, Planner, free_memory
+from aceglt.plan import PLANNED, Plan, Planner, free_memory
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
@@ -121,7 +121,7 @@ def search(
     names, own = take(settings)
     config = resolve(preset, **names)
     method = build_method(config, own)
-    chosen = frozenset(n for n in ("checkpoint_blocks", "partitions") if names.get(n) is not None)
+    chosen = frozenset(n for n in PLANNED if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.deterministic))

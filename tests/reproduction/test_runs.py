@@ -126,6 +126,22 @@ def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> No
     assert after.results == before.results
 
 
+def test_a_run_that_was_planned_for_little_memory_is_found_again(
+    tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aceglt.plan._FEWEST_NODES", 4)
+    record = Recorder()
+    with monkeypatch.context() as patch:
+        patch.setattr("aceglt.runner.free_memory", lambda device: 1)
+        tiny("table1", **ONE, observe=record)
+    run = RunDir(next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent)
+    assert run.read_config().partitions > 1
+    tiny("table1", **ONE, observe=record)
+    assert len(record.searched) == 1
+    with pytest.raises(ConfigError, match="no finished search"):
+        tiny("table1", **ONE, partitions=1, search=False)
+
+
 def test_other_settings_are_other_runs(tiny: Reproduce) -> None:
     record = Recorder()
     for options in ({}, {"hidden": 5}, {"preset": "default"}, {"epochs": 3}):

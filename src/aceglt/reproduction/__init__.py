@@ -93,7 +93,7 @@ def reproduce(
         for cell in chosen:
             place = {"device": device, "data_root": data_root, "runs_at_once": runs_at_once}
             complete(root / "runs", cell, scale, observe or _silent, **place)
-    found = {cell: results for cell, config in configs.items() if (results := collect(root / "runs", config))}
+    found = {cell: results for cell in wanted.cells if (results := collect(root / "runs", cell, scale))}
     if not found:
         raise ConfigError(f"{root / 'runs'} has no finished search of {wanted.name} at this scale; search for it first")
     table = fill(wanted.grid, wanted.title, found)

@@ -60,8 +60,8 @@ def print_cells(
     cost, absent = _Cost(device), _absent(data_root)
     for cell in cells:
         config = cell.config(scale)
-        found = collect(out / "runs", config)
-        left = sum(len(seeds) for _, seeds in missing(out / "runs", config))
+        found = collect(out / "runs", cell, scale)
+        left = sum(len(seeds) for _, seeds in missing(out / "runs", cell, scale))
         table.add_row(
             cell.name, str(len(found["seeds"]) if found else 0), str(config.levels),
             f"{epochs_per_seed(config) * left:,}", _time(cost.seconds(config, left)),
