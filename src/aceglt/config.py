@@ -327,6 +327,11 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     return training
 
 
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the method beside the other fields."""
+    return {**{k: v for k, v in settings.items() if k != "method_options"}, **(settings.get("method_options") or {})}
+
+
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Lines "name: old → new" for what differs."""
     names = sorted({*old, *new})

@@ -181,3 +181,18 @@ def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match=said):
             reproduce("table1", out=tmp_path / "out", **{**TINY, **options})
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("figure4", {"fixed_graph": 0.5}, "fixed_graph is not the same in all cells of figure4"),
+        ("table2", {"method_options": {"rounds": 1, "resample": True}}, "resample is not the same in all cells"),
+    ],
+)
+def test_what_tells_cells_apart_is_not_given_for_all(
+    name: str, settings: dict[str, Any], said: str, tiny: Reproduce, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tiny(name, **settings)
+    assert not (tmp_path / "out").exists()
