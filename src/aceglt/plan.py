@@ -92,10 +92,7 @@ class Planner:
 
     def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
         """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
-        again, partitions = (
-            getattr(self.config if name in self.chosen else config, name)
-            for name in PLANNED
-        )
+        again, partitions = (getattr(self.config if name in self.chosen else config, name) for name in PLANNED)
         needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
         return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
 
