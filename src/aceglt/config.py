@@ -327,6 +327,12 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     return training
 
 
+def as_call(settings: Mapping[str, Any], *data: str) -> str:
+    """The search with these settings, as one writes it in Python."""
+    given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+    return f"aceglt.search({', '.join([*data, *given])})"
+
+
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the method beside the other fields."""
     return {**{k: v for k, v in settings.items() if k != "method_options"}, **(settings.get("method_options") or {})}

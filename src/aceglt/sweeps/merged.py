@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aceglt.config import as_call
 from aceglt.files import write_atomic, write_json
 from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.rundir import results_of
@@ -90,6 +91,5 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def _view(folder: SweepDir, cell: Cell, entry: Mapping[str, Any]) -> RunView:
     special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*_GROUPED, "method", "signal")]
     name = ", ".join([f"{cell.config.method} ({cell.config.signal})", *special])
-    given = ", ".join(f"{name}={value!r}" for name, value in cell.settings.items())
     tickets = sorted(path.relative_to(folder.path).as_posix() for path in folder.run(cell).tickets.glob("level_*"))
-    return RunView(name, entry["results"], entry["config"], f"aceglt.search({given})", tickets)
+    return RunView(name, entry["results"], entry["config"], as_call(cell.settings), tickets)
