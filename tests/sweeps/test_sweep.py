@@ -107,6 +107,17 @@ def test_the_table_has_a_line_for_each_search(engine: type[_Engine], tmp_path: P
     assert float(rows[0]["dense_test"]) == pytest.approx(sum(dense) / len(dense))
 
 
+def test_the_report_tells_searches_apart_by_name(
+    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(merging, "write_report", lambda runs, path: names.extend(run.name for run in runs))
+    aceglt.sweep(grid(tmp_path, methods=["ugs"], lr=[0.01, 0.05]), tmp_path / "out")
+    assert names == [
+        f"ugs (labels), lr {lr}, {axis}" for axis in ("model", "joint") for lr in (0.01, 0.05)
+    ]  # fmt: skip
+
+
 def test_a_finished_sweep_is_left_alone(engine: type[_Engine], tmp_path: Path) -> None:
     aceglt.sweep(grid(tmp_path), tmp_path / "out")
     before = {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
