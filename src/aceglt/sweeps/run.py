@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from aceglt.sweeps.worker import Common, Job
 
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
-_LEAST_MEMORY = 0.001  # GiB, about 1 MiB
+_MEMORY = (0.001, 1e9)  # GiB that one search may be given
 _TICK = 1.0  # seconds between looks at how far searches are
 
 
@@ -125,7 +124,7 @@ def _check_arguments(
         ("workers", workers, workers is None or workers >= 1, "1 or more"),
         ("cpus", cpus, cpus >= 1, "1 or more"),
         ("gpus", gpus, gpus is None or 0 <= gpus <= 1, "between 0 and 1"),
-        ("memory", memory, memory is None or _LEAST_MEMORY <= memory < math.inf, "a number of GiB, 0.001 at least"),
+        ("memory", memory, memory is None or _MEMORY[0] <= memory <= _MEMORY[1], "between 0.001 and 1e9 GiB"),
         ("retries", retries, retries >= 0, "0 or more"),
     ):
         if not ok:
