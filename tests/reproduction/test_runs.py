@@ -169,7 +169,7 @@ def test_a_table_can_be_made_without_searching(tiny: Reproduce, tmp_path: Path) 
 
 def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> None:
     for options, said in (
-        ({"hidden": 0}, "hidden must be 1 or more"),
+        ({"hidden": 0}, "hidden must be from 1 to"),
         ({"preset": "papier"}, "unknown preset 'papier'"),
         ({"seeds": [0, 0]}, "seeds must differ"),
         ({"method_options": {"rounds": 1}}, "method random has no option 'rounds'"),
