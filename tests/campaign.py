@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import stat
 import sys
 import time
 from collections import Counter
@@ -64,8 +65,8 @@ class Fault:
 class _Writing:
     """Counts the steps of writing in this process, and strikes.
 
-    A step is a file opened for writing, a rename, a removal, a new folder, a change of permissions, or an fsync, before
-    which half of the content is lost: so ends a write that is cut in the middle.
+    A step is a file opened for writing, a rename, a removal, a new folder, a change of permissions, or an fsync of
+    a file, before which half of the content is lost: so ends a write that is cut in the middle.
     """
 
     def __init__(self, fault: Fault, steps: Any, last: Any) -> None:
@@ -83,6 +84,9 @@ class _Writing:
             self._step(event.removeprefix("os."), fails=event in ("open", "os.mkdir"))
 
     def _fsync(self, handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            self._sync(handle)
+            return
         if self._steps.value + 1 >= self._fault.at:
             os.ftruncate(handle, os.fstat(handle).st_size // 2)
         self._step("write", fails=True)

@@ -213,6 +213,15 @@ def test_a_failing_system_call_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_
     assert message == "results.json: No space left on device"
 
 
+def test_a_failure_without_a_number_says_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def odd(*_: Any) -> None:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr("aceglt.runner.write_checked_json", odd)
+    message = _refused("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run")
+    assert message == "system: could not get source code"
+
+
 def test_a_termination_outside_of_a_command_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGTERM))
@@ -474,6 +483,11 @@ def test_evaluate_of_a_damaged_ticket_is_refused_in_one_line(run: Path) -> None:
     ticket = run / "tickets" / "level_01_seed_0.safetensors"
     ticket.write_bytes(ticket.read_bytes()[:-1])
     assert "not a readable ticket file" in _refused("evaluate", ticket)
+
+
+def test_datasets_prints_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aceglt.datasets.available", lambda root: [("cora", True, "[bold]/[/]data")])
+    assert "[bold]/[/]data" in _ok("datasets")
 
 
 def test_datasets_lists_what_is_known_and_what_is_present() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,18 @@ def test_a_write_replaces_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_permissions_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
-    before = os.umask(umask)
-    try:
-        write_atomic(tmp_path / "file", b"content")
-        assert os.umask(umask) == umask, "the process keeps its umask"
-    finally:
-        os.umask(before)
+def test_permissions_follow_the_umask(tmp_path: Path, umask: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aceglt.files._UMASK", umask)
+    monkeypatch.setattr(os, "umask", _full_disk)  # other threads would see it change
+    write_atomic(tmp_path / "file", b"content")
     assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_a_new_name_reaches_the_disk_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
+    write_atomic(tmp_path / "file", b"content")
+    assert synced == [False, True]
 
 
 def test_json_with_a_value_that_is_not_a_number_is_not_written(tmp_path: Path) -> None:

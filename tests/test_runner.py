@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import aceglt
 from aceglt import runner
 from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.levels import Outcome, Search
+from aceglt.methods import Random
 from aceglt.problem import Problem
 from aceglt.tasks.node import NodeProblem
 from aceglt.ticket import Ticket
@@ -378,12 +380,22 @@ def test_divergence_is_reported_and_the_run_can_be_continued(tmp_path: Path, mon
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
+def test_the_log_has_the_call_to_repeat(tmp_path: Path) -> None:
+    given = {"preset": "ugs", "method": Random, "levels": 1, "lr": None, "epochs": 2, "hidden": 4, "seeds": [3]}
+    aceglt.search(graph(), out=tmp_path / "run", device="cpu", tickets="none", **given)
+    [start] = events(tmp_path / "run", "start")
+    assert start["command"] == (
+        "aceglt.search(data, preset='ugs', method='random', levels=1, epochs=2, hidden=4, seeds=[3])"
+    )
+
+
 def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search(out=tmp_path / "whole")
     real, calls = os.fsync, []
 
     def fsync(handle: int) -> None:
-        calls.append(handle)
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
+            calls.append(handle)
         if len(calls) == failing:
             raise OSError(28, "No space left on device")
         real(handle)

@@ -21,6 +21,7 @@ from aceglt.stats import (
     mean_std,
     p_worse,
     paired_t_test,
+    undetermined,
     winning,
 )
 
@@ -176,6 +177,14 @@ def test_highest_winning_per_seed_without_levels_or_without_test() -> None:
         "graph_sparsity": [0.0],
     }
     assert highest_winning_per_seed(Readings([0.5], None), [level(1, None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [([], False), ([False], False), ([None], True), ([False, None], True), ([None, True], False)],
+)
+def test_undetermined_is_where_no_level_wins_but_one_may(verdicts: list[bool | None], expected: bool) -> None:
+    assert undetermined([{"winning": {"paper": verdict}} for verdict in verdicts], "paper") is expected
 
 
 def test_importing_is_cheap() -> None:

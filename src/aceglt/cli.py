@@ -64,7 +64,7 @@ def _guarded(command: F) -> F:
         except BrokenPipeError:
             raise typer.Exit(1) from None
         except OSError as problem:
-            _fail(f"error: {problem.filename or 'system'}: {problem.strerror}", 2)
+            _fail(f"error: {problem.filename or 'system'}: {problem.strerror or problem}", 2)
         except (MemoryError, RuntimeError) as problem:
             if not _is_shortage(problem):
                 raise
@@ -167,7 +167,8 @@ def search(
         ),
     ] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Bit-identical results on a GPU too, at some cost in speed.")
+        bool,
+        _option("Bit-identical results on a GPU too, at some cost in speed.", "--deterministic", panel=_TRAIN),
     ] = False,
     partitions: Annotated[
         int | None,
@@ -492,7 +493,7 @@ def reproduce(
     ] = False,
     device: Device = "auto",
     data_root: DataRoot = None,
-    runs_at_once: Annotated[int | None, _option("How many runs share the GPU [default: all].")] = None,
+    runs_at_once: Annotated[int | None, _option("How many runs share the GPU [default: as many as fit].")] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("reproduction"),
 ) -> None:
     """Reproduce a table or figure of the paper: search what is missing, and set its numbers beside the paper's.

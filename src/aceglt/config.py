@@ -213,6 +213,10 @@ class Config:
         """What may not change when a run is continued."""
         return {name: value for name, value in self.to_dict().items() if name not in STEERING}
 
+    def stops(self) -> dict[str, Any]:
+        """When to stop."""
+        return {name: getattr(self, name) for name in STEERING}
+
 
 def resolve(preset: str = "default", **choices: Any) -> Config:
     """The configuration of a preset for the chosen dataset and backbone, with explicit choices on top of it.
@@ -321,6 +325,17 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
         options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}
         return {"levels": 5, "epochs": 100, "method_options": options, **training}
     return training
+
+
+def as_call(settings: Mapping[str, Any], *data: str) -> str:
+    """The search with these settings, as one writes it in Python."""
+    given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+    return f"aceglt.search({', '.join([*data, *given])})"
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the method beside the other fields."""
+    return {**{k: v for k, v in settings.items() if k != "method_options"}, **(settings.get("method_options") or {})}
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

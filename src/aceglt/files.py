@@ -7,9 +7,18 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+_UMASK = _umask()  # which temporary files ignore; to read it is to change it, for all threads, so it is read once
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -46,18 +55,22 @@ def _write_and_rename(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _umask() -> int:
-    """The process's umask, which temporary files ignore."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def _sync_folder(folder: Path) -> None:
+    """A rename outlives a power cut only once its folder is on the disk; not every file system can say so."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -15,6 +15,8 @@ from aceglt.parts import Parts
 from aceglt.problem import Problem
 from aceglt.train import threads
 
+PLANNED = ("checkpoint_blocks", "partitions")
+"""Fields of `Config` that a plan decides unless they are given."""
 BUDGET = 0.85
 """Share of the free memory that a plan may take: what kernels use inside is not in the estimate."""
 _FEWEST_NODES = 64  # of a part that is worth cutting
@@ -93,10 +95,7 @@ class Planner:
 
     def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
         """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
-        again, partitions = (
-            getattr(self.config if name in self.chosen else config, name)
-            for name in ("checkpoint_blocks", "partitions")
-        )
+        again, partitions = (getattr(self.config if name in self.chosen else config, name) for name in PLANNED)
         needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
         return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
 

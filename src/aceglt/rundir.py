@@ -91,7 +91,15 @@ class RunDir:
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
+            if self.read_config().stops() != config.stops():
+                self._reopen()
         self.change(config, data)
+
+    def _reopen(self) -> None:
+        """The search may go on: results that say it has finished must not be found beside the new configuration."""
+        results = finished_results(self.path)
+        if results is not None:
+            write_checked_json(self.results, {**results, "finished": False})
 
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""
@@ -199,6 +207,18 @@ def results_of(path: Path) -> Mapping[str, Any]:
     except ValueError as problem:
         raise RunError(f"{run.results}: damaged ({problem})") from None
     return results
+
+
+def finished_results(path: Path) -> Mapping[str, Any] | None:
+    """The results of a search that is there to its end.
+
+    None where it is not; damaged results count as none, since the search's command writes them anew.
+    """
+    try:
+        results = results_of(path)
+    except RunError:
+        return None
+    return results if results["finished"] else None
 
 
 def default_name(config: Config) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from aceglt import __version__, checkpoint, datasets, processes
 from aceglt.backbones import Backbone, InPrecision, Params, build
-from aceglt.config import Config, check_type, resolve
+from aceglt.config import Config, as_call, check_type, resolve
 from aceglt.determinism import deterministic_torch
 from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
@@ -24,7 +24,7 @@ from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
 from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.parts import Parts
-from aceglt.plan import Plan, Planner, free_memory
+from aceglt.plan import PLANNED, Plan, Planner, free_memory
 from aceglt.problem import Problem
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.results import summarise
@@ -94,7 +94,7 @@ def search(
             a search continues. On a CPU each run is trained by itself.
         tensorboard: write scalars for TensorBoard into the run directory.
         observer: told about progress.
-        command: how to repeat the search, for the report.
+        command: how to repeat the search, for the report; without it, this call.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
             directed, split. What is your own is given as an object or as "module:attribute" (docs/own-model.md):
             `backbone` a torch.nn.Module (class, factory, instance), `method` a class or instance, `loss` and `metric`
@@ -116,12 +116,13 @@ def search(
         raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
     if tensorboard:
         check_tensorboard(out)
-    if data is not None:
-        settings["dataset"] = settings.get("dataset") or "data"
     names, own = take(settings)
+    command = command or as_call({"preset": preset, **names}, *(["data"] if data is not None else []))
+    if data is not None:
+        names["dataset"] = names.get("dataset") or "data"
     config = resolve(preset, **names)
     method = build_method(config, own)
-    chosen = frozenset(n for n in ("checkpoint_blocks", "partitions") if names.get(n) is not None)
+    chosen = frozenset(n for n in PLANNED if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.deterministic))
@@ -253,12 +254,12 @@ class _Runner:
         run: RunDir | None,
         policy: str,
         observer: SearchObserver | None,
-        command: str | None,
+        command: str,
     ) -> None:
         self.planner, self.problem, self.method, self.own = planner, planner.problem, method, own
         self.run, self.policy = run, policy if processes.leads() else "none"
         self.observer = _Logged(run, observer if processes.leads() else None)
-        self.command = command or "aceglt.search(…)"
+        self.command = command
         self.scalars: Scalars | None = None
         self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
         self._follow(plan)

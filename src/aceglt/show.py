@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.stats import CRITERIA, MIN_SEEDS, SIGNIFICANCE, best_level, mean_std, metric_in_words, sparsest_winner
+from aceglt.stats import (
+    CRITERIA,
+    MIN_SEEDS,
+    SIGNIFICANCE,
+    best_level,
+    mean_std,
+    metric_in_words,
+    sparsest_winner,
+    undetermined,
+)
 from aceglt.wording import UNKNOWN, counted, duration, percent, quantity, spread
 
 if TYPE_CHECKING:
@@ -100,10 +110,9 @@ def _by_level(means: Sequence[float]) -> str:
 
 
 def _winner(r: Mapping[str, Any], criterion: str) -> str:
-    verdicts = [level["winning"][criterion] for level in r["levels"]]
     level = sparsest_winner(r["levels"], criterion)
     if level is None:
-        return "undetermined" if None in verdicts else "no level wins"
+        return "undetermined" if undetermined(r["levels"], criterion) else "no level wins"
     places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
     reading = "val" if level["test"] is None else "test"
     return (
@@ -263,7 +272,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         info = KNOWN[name]
         table.add_row(
             name, f"{info.nodes:,}", f"{info.features:,}", f"{info.edges:,}", str(info.classes),
-            "yes" if present else "no", where,
+            "yes" if present else "no", escape(where),
         )  # fmt: skip
     console.print(table)
     console.print(

@@ -146,6 +146,12 @@ def sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
     return max((e for e in levels if e["winning"].get(criterion)), key=_number, default=None)
 
 
+def undetermined(levels: Sequence[Level], criterion: str) -> bool:
+    """Whether no level is known to win under a criterion, but one may: not every verdict is known."""
+    verdicts = {level.get("winning", {}).get(criterion) for level in levels}
+    return None in verdicts and True not in verdicts
+
+
 def _sparsest_of_seed(levels: Sequence[Level], seed: int, dense: float) -> Level | None:
     return max((e for e in levels if e["test"][seed] >= dense - TOLERANCE), key=_number, default=None)
 

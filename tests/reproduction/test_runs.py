@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_checked_json
 from aceglt.reproduction import Cell
-from aceglt.rundir import read_json
+from aceglt.rundir import RunDir, read_json
 
 ONE = {"cells": "cora/gcn/model/ugs"}
 
@@ -106,6 +107,41 @@ def test_more_levels_continue_a_finished_run_and_fewer_read_its_first(tiny: Repr
     assert again.table == two.table
 
 
+def test_a_run_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished(
+    tiny: Reproduce, tmp_path: Path
+) -> None:
+    tiny("table1", **ONE)
+    path = next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent
+    with RunDir(path) as run:
+        run.claim(replace(run.read_config(), levels=3), read_json(run.config)["data"])
+    assert len(tiny("table1", **ONE, levels=3).results["cora/gcn/model/ugs"]["levels"]) == 3
+
+
+def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> None:
+    before = tiny("table1", **ONE)
+    next((tmp_path / "out" / "runs").glob("*/*/results.json")).write_text("{")
+    record = Recorder()
+    after = tiny("table1", **ONE, observe=record)
+    assert record.searched == [("cora/gcn/model/ugs", (0, 1))]
+    assert after.results == before.results
+
+
+def test_a_run_that_was_planned_for_little_memory_is_found_again(
+    tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aceglt.plan._FEWEST_NODES", 4)
+    record = Recorder()
+    with monkeypatch.context() as patch:
+        patch.setattr("aceglt.runner.free_memory", lambda device: 1)
+        tiny("table1", **ONE, observe=record)
+    run = RunDir(next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent)
+    assert run.read_config().partitions > 1
+    tiny("table1", **ONE, observe=record)
+    assert len(record.searched) == 1
+    with pytest.raises(ConfigError, match="no finished search"):
+        tiny("table1", **ONE, partitions=1, search=False)
+
+
 def test_other_settings_are_other_runs(tiny: Reproduce) -> None:
     record = Recorder()
     for options in ({}, {"hidden": 5}, {"preset": "default"}, {"epochs": 3}):
@@ -144,4 +180,19 @@ def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> No
     ):
         with pytest.raises(ConfigError, match=said):
             reproduce("table1", out=tmp_path / "out", **{**TINY, **options})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("figure4", {"fixed_graph": 0.5}, "fixed_graph is not the same in all cells of figure4"),
+        ("table2", {"method_options": {"rounds": 1, "resample": True}}, "resample is not the same in all cells"),
+    ],
+)
+def test_what_tells_cells_apart_is_not_given_for_all(
+    name: str, settings: dict[str, Any], said: str, tiny: Reproduce, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tiny(name, **settings)
     assert not (tmp_path / "out").exists()

@@ -111,6 +111,13 @@ def test_latex_is_balanced_escaped_and_has_the_papers_marks() -> None:
     assert text.isascii()
 
 
+def test_latex_has_no_sign_that_means_something_else_there() -> None:
+    text = latex(Table("a^b~c_d", ("x",), (("", "✓"),), ()))
+    assert "\\caption{a\\textasciicircum{}b\\textasciitilde{}c\\_d}" in text
+    assert text.startswith("% needs \\usepackage{booktabs,amssymb}")
+    assert "x & $\\checkmark$" in text
+
+
 def test_csv_has_numbers_in_columns_of_their_own() -> None:
     rows = list(csv.DictReader(io.StringIO(comma_separated(table(ace=[0.6, 0.7, 0.6], ugs=[0.2, 0.36, 0.2])))))
     ace = next(row for row in rows if (row["Method"], row["Source"]) == ("ACE", "here"))

@@ -130,7 +130,7 @@ GIB = 2**30
 )
 def test_as_many_workers_as_fit(need: Need, gpus: list[str], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "cores", lambda: 8)
-    monkeypatch.setattr(local, "free_memory", lambda: 16 * GIB)
+    monkeypatch.setattr(local, "free_memory", lambda device: 16 * GIB)
     monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
     engine = LocalEngine(need)
     assert engine.workers == expected
@@ -149,6 +149,15 @@ def test_a_share_of_a_gpu_does_not_go_with_the_cpu() -> None:
         LocalEngine(Need(1, GIB, "cpu", 0.5))
 
 
-def test_this_machine_has_cores_and_memory() -> None:
+def test_signals_without_a_name_are_told_by_their_number() -> None:
+    assert local._signal_name(signal.SIGKILL) == "SIGKILL"
+    assert local._signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
+
+
+def test_no_share_of_a_gpu_does_not_go_with_one() -> None:
+    with pytest.raises(ConfigError, match="device 'cuda' does not go with no share of a GPU"):
+        Need(1, GIB, "cuda", 0).on(1)
+
+
+def test_this_machine_has_cores() -> None:
     assert local.cores() >= 1
-    assert local.free_memory() > 0

@@ -107,6 +107,17 @@ def test_the_table_has_a_line_for_each_search(engine: type[_Engine], tmp_path: P
     assert float(rows[0]["dense_test"]) == pytest.approx(sum(dense) / len(dense))
 
 
+def test_the_report_tells_searches_apart_by_name(
+    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(merging, "write_report", lambda runs, path: names.extend(run.name for run in runs))
+    aceglt.sweep(grid(tmp_path, methods=["ugs"], lr=[0.01, 0.05]), tmp_path / "out")
+    assert names == [
+        f"ugs (labels), lr {lr}, {axis}" for axis in ("model", "joint") for lr in (0.01, 0.05)
+    ]  # fmt: skip
+
+
 def test_a_finished_sweep_is_left_alone(engine: type[_Engine], tmp_path: Path) -> None:
     aceglt.sweep(grid(tmp_path), tmp_path / "out")
     before = {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
@@ -145,6 +156,25 @@ def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finis
         )
     result = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"], levels=3), tmp_path / "out")
     assert len(result.cells[0]["results"]["levels"]) == 3
+
+
+def test_times_of_files_say_nothing(engine: type[_Engine], tmp_path: Path) -> None:
+    """A sweep that was copied has others, and clocks go backwards."""
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    for results in (tmp_path / "out" / "runs").glob("*/results.json"):
+        os.utime(results, (0, 0))
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert len(engine.started) == 4
+
+
+def test_damaged_results_are_written_anew_without_training(engine: type[_Engine], tmp_path: Path) -> None:
+    first = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    run = tmp_path / "out" / "runs" / first.cells[2]["name"]
+    (run / "results.json").write_text("{")
+    again = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert engine.started[4:] == [run.name]
+    assert again.cells == first.cells
+    assert [event["level"] for event in events(run, "resume")] == [2]
 
 
 def test_a_search_whose_worker_is_killed_continues_to_the_same_end(engine: type[_Engine], tmp_path: Path) -> None:
@@ -195,6 +225,19 @@ def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: type[_Engi
     assert engine.started == [name]
     assert failed["error"].endswith("is not empty and is no run directory; choose another --out")
     assert failed["error"] in (tmp_path / "out" / failed["log"]).read_text()
+
+
+def test_an_interrupted_sweep_leaves_what_it_has_found(engine: type[_Engine], tmp_path: Path) -> None:
+    def interrupt(job: Job) -> Ended | None:
+        if job.name == engine.started[0]:
+            return None
+        raise KeyboardInterrupt
+
+    engine.trouble = staticmethod(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    assert [cell["status"] for cell in merged(tmp_path / "out")] == ["finished"] + ["unfinished"] * 3
+    assert (tmp_path / "out" / "report.html").read_text() == "1 runs"
 
 
 def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +292,11 @@ def test_a_grid_with_one_bad_search_is_refused_whole(
         ({"workers": 0}, "workers must be 1 or more, found 0"),
         ({"cpus": 0}, "cpus must be 1 or more"),
         ({"gpus": 2}, "gpus must be between 0 and 1, found 2"),
-        ({"memory": 0}, "memory must be above 0"),
+        ({"memory": 0}, "memory must be between 0.001 and 1e9 GiB, found 0"),
+        ({"memory": 1e-12}, "memory must be between"),
+        ({"memory": float("inf")}, "memory must be between"),
+        ({"memory": 1e308}, "memory must be between"),
+        ({"memory": float("nan")}, "memory must be between"),
         ({"retries": -1}, "retries must be 0 or more"),
     ],
 )

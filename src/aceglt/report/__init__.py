@@ -7,11 +7,11 @@ from pathlib import Path
 
 from aceglt.errors import AcegltError
 from aceglt.files import write_atomic
-from aceglt.report.load import load_runs
+from aceglt.report.load import NAMING, distinct_names, load_runs
 from aceglt.report.page import render
 from aceglt.report.view import RunView
 
-__all__ = ["ReportUnavailable", "RunView", "load_runs", "write_report"]
+__all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "write_report"]
 
 
 class ReportUnavailable(AcegltError):  # noqa: N818

@@ -14,6 +14,9 @@ from aceglt.report.page import render
 from aceglt.report.view import RunView, text
 from aceglt.rundir import RunDir, is_run, results_of
 
+NAMING = ("dataset", "backbone", "task", "axis", "preset")
+"""What is added to the names of runs that differ in it."""
+
 
 def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
     """Runs, finished or not, for a report that will lie in `folder`, each with a name of its own.
@@ -25,7 +28,7 @@ def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("a run directory is given twice; name each once")
     runs = [_load(path, folder) for path in paths]
-    return [replace(run, name=name) for run, name in zip(runs, _names(runs, paths), strict=True)]
+    return [replace(run, name=name) for run, name in zip(runs, distinct_names(runs, paths), strict=True)]
 
 
 def _load(path: Path, folder: Path) -> RunView:
@@ -57,10 +60,9 @@ def _logged(line: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
-    """Method and signal, then what else differs between the runs, then the folder where that is not enough."""
-    fields = ("dataset", "backbone", "task", "axis", "preset")
-    differing = [field for field in fields if len({text(run, field) for run in runs}) > 1]
+def distinct_names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
+    """Each run's name, then what else differs between the runs, then the folder where that is not enough."""
+    differing = [field for field in NAMING if len({text(run, field) for run in runs}) > 1]
     names = [", ".join([run.name, *(_short(text(run, field)) for field in differing)]) for run in runs]
     return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aceglt.report.markup import Link, cell, escape
 from aceglt.report.view import PARTS, PHASES, RunView, changes_of, macs_of, seconds_of
-from aceglt.stats import CRITERIA
+from aceglt.stats import CRITERIA, undetermined
 from aceglt.wording import UNKNOWN, duration, percent, quantity, spread
 
 DIAGNOSTICS = {
@@ -142,8 +142,7 @@ def _winner(run: RunView, criterion: str) -> str:
     if winner:
         pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in PARTS.items())
         return f"level {winner['level']}: {pruned}"
-    verdicts = [level.get("winning", {}).get(criterion) for level in run.levels]
-    return "undetermined" if verdicts and all(verdict is None for verdict in verdicts) else "none"
+    return "undetermined" if undetermined(run.levels, criterion) else "none"
 
 
 def _per_seed(run: RunView) -> str:

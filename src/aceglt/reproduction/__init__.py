@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aceglt import datasets
-from aceglt.config import Config
+from aceglt.config import Config, flat
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
 from aceglt.levels import SearchObserver
@@ -93,7 +93,7 @@ def reproduce(
         for cell in chosen:
             place = {"device": device, "data_root": data_root, "runs_at_once": runs_at_once}
             complete(root / "runs", cell, scale, observe or _silent, **place)
-    found = {cell: results for cell, config in configs.items() if (results := collect(root / "runs", config))}
+    found = {cell: results for cell in wanted.cells if (results := collect(root / "runs", cell, scale))}
     if not found:
         raise ConfigError(f"{root / 'runs'} has no finished search of {wanted.name} at this scale; search for it first")
     table = fill(wanted.grid, wanted.title, found)
@@ -111,8 +111,9 @@ def _check_settings(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
     """Settings that the cells differ in, given for all of them, would put wrong labels on the results."""
     if settings.get("test") is False:
         raise ConfigError(f"{wanted.name} is about test metrics; test=False has none")
-    for name in IDENTITY:
-        if name in settings:
+    varied = [flat(cell.settings) for cell in wanted.cells if cell.variant]
+    for name in flat(settings):
+        if name in IDENTITY or any(name in theirs for theirs in varied):
             raise ConfigError(f"{name} is not the same in all cells of {wanted.name}; pick some with `cells`")
 
 

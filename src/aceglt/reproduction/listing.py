@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,21 +29,21 @@ _ROUGH = (
 
 def print_exhibits(console: Console, scale: Scale, device: str, data_root: Path | None) -> None:
     """All tables and figures with the number of their searches, the data they need and their cost."""
-    table = _rich("name", "what", "searches", "epochs", "time", "needs data")
+    table = _rich("name", "what", "cells", "searches", "epochs", "time", "needs data")
     cost, absent = _Cost(device), _absent(data_root)
     for exhibit in EXHIBITS.values():
         configs = [cell.config(scale) for cell in exhibit.cells]
         needs = sorted({cell.dataset for cell in exhibit.cells} & absent)
         epochs = sum(epochs_per_seed(config) * len(config.seeds) for config in configs)
         table.add_row(
-            exhibit.name, exhibit.title, str(len(configs)), f"{epochs:,}",
+            exhibit.name, exhibit.title, _pattern(exhibit.cells), str(len(configs)), f"{epochs:,}",
             _time(sum(cost.seconds(config, len(config.seeds)) for config in configs)), ", ".join(needs),
         )  # fmt: skip
     console.print(table)
     _line(
         console, f"{_ROUGH} Tables and figures with the same searches share them, as do figureS2, tableS8 and table1."
     )
-    _line(console, "NAME --list has the cells of one. Needs data: " + _where())
+    _line(console, "`aceglt reproduce NAME --list` lists the cells of one. Needs data: " + _where())
 
 
 def print_cells(
@@ -59,8 +60,8 @@ def print_cells(
     cost, absent = _Cost(device), _absent(data_root)
     for cell in cells:
         config = cell.config(scale)
-        found = collect(out / "runs", config)
-        left = sum(len(seeds) for _, seeds in missing(out / "runs", config))
+        found = collect(out / "runs", cell, scale)
+        left = sum(len(seeds) for _, seeds in missing(out / "runs", cell, scale))
         table.add_row(
             cell.name, str(len(found["seeds"]) if found else 0), str(config.levels),
             f"{epochs_per_seed(config) * left:,}", _time(cost.seconds(config, left)),
@@ -113,6 +114,15 @@ def _time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _pattern(cells: Sequence[Cell]) -> str:
+    """What the cells are all combinations of; the name of the first where they are something else."""
+    words = {"dataset": "datasets", "backbone": "backbones", "axis": "axes", "method": "methods", "variant": "variants"}
+    sizes = {words[name]: len({getattr(cell, name) for cell in cells}) for name in words}
+    if math.prod(sizes.values()) != len(cells):
+        return f"{cells[0].name} …"
+    return " × ".join(f"{size} {word}" for word, size in sizes.items() if size > 1)
 
 
 def _absent(data_root: Path | None) -> set[str]:

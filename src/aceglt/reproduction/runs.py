@@ -17,9 +17,10 @@ from aceglt.config import Config
 from aceglt.errors import RunError
 from aceglt.files import short_digest
 from aceglt.levels import SearchObserver
+from aceglt.plan import PLANNED
 from aceglt.reproduction.cells import Cell, Scale
 from aceglt.reproduction.merge import merge
-from aceglt.rundir import RunDir, read_json, results_of
+from aceglt.rundir import RunDir, finished_results, read_json, results_of
 from aceglt.runner import search
 
 Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
@@ -41,26 +42,30 @@ class Run:
         return self.finished and self.config.levels >= levels
 
 
-def find(root: Path, config: Config) -> list[Run]:
-    """The run directories of a configuration, whatever their seeds."""
+def find(root: Path, cell: Cell, scale: Scale) -> list[Run]:
+    """The run directories of a cell, whatever their seeds."""
+    config = cell.config(scale)
+    planned = [name for name in PLANNED if cell.choices(scale).get(name) is None]
     paths = sorted(path.parent for path in _folder(root, config).glob("*/config.json"))
-    runs = [run for path in paths if _but_seeds((run := _read(path)).config) == _but_seeds(config)]
+    runs = [run for path in paths if _same((run := _read(path)).config, config, ("seeds", *planned))]
     for run in runs[1:]:
         if run.data != runs[0].data:
             raise RunError(f"{run.path} and {runs[0].path} are about different data; move one of them elsewhere")
     return runs
 
 
-def collect(root: Path, config: Config) -> dict[str, Any] | None:
-    """The results over the seeds of all finished runs of a configuration; None if there are none."""
-    done = [run for run in find(root, config) if run.has(config.levels)]
-    return merge([results_of(run.path) for run in done], config.levels) if done else None
+def collect(root: Path, cell: Cell, scale: Scale) -> dict[str, Any] | None:
+    """The results over the seeds of all finished runs of a cell; None if there are none."""
+    levels = cell.config(scale).levels
+    done = [run for run in find(root, cell, scale) if run.has(levels)]
+    return merge([results_of(run.path) for run in done], levels) if done else None
 
 
-def missing(root: Path, config: Config) -> list[tuple[Path, tuple[int, ...]]]:
-    """What is to be searched for the configuration's seeds: run directories, to continue or new, and their seeds."""
+def missing(root: Path, cell: Cell, scale: Scale) -> list[tuple[Path, tuple[int, ...]]]:
+    """What is to be searched for the scale's seeds: run directories, to continue or new, and their seeds."""
+    config = cell.config(scale)
     open_seeds, jobs = list(config.seeds), []
-    runs = find(root, config)
+    runs = find(root, cell, scale)
     for run in sorted(runs, key=lambda run: not run.has(config.levels)):
         mine = run.config.seeds
         done = run.has(config.levels)
@@ -77,7 +82,7 @@ def missing(root: Path, config: Config) -> list[tuple[Path, tuple[int, ...]]]:
 def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: Any) -> None:
     """Search what a cell still lacks; `place` says where: device, data_root, runs_at_once."""
     config = cell.config(scale)
-    for path, seeds in missing(root, config):
+    for path, seeds in missing(root, cell, scale):
         choices = {**cell.choices(scale), "seeds": seeds}
         path.parent.mkdir(parents=True, exist_ok=True)
         with observe(cell, replace(config, seeds=seeds)) as observer:
@@ -85,20 +90,23 @@ def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: An
 
 
 def _folder(root: Path, config: Config) -> Path:
-    digest = short_digest(json.dumps(_but_seeds(config), sort_keys=True))
+    digest = short_digest(json.dumps(_without(config, ("seeds",)), sort_keys=True))
     parts = (Path(config.dataset).stem, config.backbone, config.axis, config.method, config.task, digest)
     return root / "-".join(parts)
 
 
-def _but_seeds(config: Config) -> dict[str, Any]:
-    return {name: value for name, value in config.identity().items() if name != "seeds"}
+def _same(one: Config, other: Config, but: Sequence[str]) -> bool:
+    return _without(one, but) == _without(other, but)
+
+
+def _without(config: Config, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in config.identity().items() if name not in names}
 
 
 def _read(path: Path) -> Run:
     run = RunDir(path)
     data: Mapping[str, Any] = read_json(run.config)
-    finished = run.results.exists() and bool(results_of(path).get("finished"))
-    return Run(path, run.read_config(), str(data.get("data")), finished)
+    return Run(path, run.read_config(), str(data.get("data")), finished_results(path) is not None)
 
 
 def _span(seeds: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.grid import BOLD, STAR, UNDERLINE, entry_of
 from aceglt.reproduction.registry import Exhibit
 from aceglt.reproduction.tables import Entry, Line, Table, csv_rows, markdown
-from aceglt.stats import CRITERIA, mean_std, metric_in_words
+from aceglt.stats import CRITERIA, mean_std, metric_in_words, undetermined
 
 Found = Mapping[Cell, Mapping[str, Any]]
 
@@ -82,8 +82,7 @@ def _winner(cell: Cell, results: Mapping[str, Any], criterion: str) -> Entry:
     winner = results["highest_winning"][criterion]
     if winner is not None:
         return entry_of([winner[cell.sparsity]], "winner")
-    verdicts = [level["winning"][criterion] for level in results["levels"]]
-    return Entry("?" if verdicts and None in verdicts else "-")
+    return Entry("?" if undetermined(results["levels"], criterion) else "-")
 
 
 def _fired(results: Mapping[str, Any], name: str) -> Entry:

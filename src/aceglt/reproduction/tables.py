@@ -53,7 +53,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A floating table for LaTeX with the package booktabs."""
+    """A floating table for LaTeX with the packages booktabs and amssymb (for ✓)."""
     width = len(table.heads)
     groups = [(group, len(list(run))) for group, run in groupby(group for group, _ in table.columns)]
     first = [""] * width + [f"\\multicolumn{{{n}}}{{c}}{{{_tex(group)}}}" for group, n in groups]
@@ -66,7 +66,7 @@ def latex(table: Table) -> str:
         body.append(" & ".join(cells) + " \\\\")
     return "\n".join(
         [
-            "% needs \\usepackage{booktabs}",
+            "% needs \\usepackage{booktabs,amssymb}",
             "\\begin{table*}",
             "\\centering",
             f"\\caption{{{_tex(table.title)}}}",
@@ -125,7 +125,7 @@ def _md(text: str) -> str:
 _TEX_SIGNS = {
     "\\": "\\textbackslash{}", "%": "\\%", "&": "\\&", "_": "\\_", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}",
     "±": "$\\pm$", "·": "$\\cdot$", "²": "$^2$", "₁": "$_1$", "₂": "$_2$", "✓": "$\\checkmark$", "×": "$\\times$",
-    "β": "$\\beta$", "–": "--", "→": "$\\rightarrow$",
+    "β": "$\\beta$", "–": "--", "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "→": "$\\rightarrow$",
 }  # fmt: skip
 
 

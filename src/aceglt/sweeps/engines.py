@@ -25,6 +25,8 @@ class Need:
         """The share of a GPU that a search gets where there are so many; 0 is a search on the CPU."""
         if self.device == "cpu" and self.gpus:
             raise ConfigError(f"device 'cpu' does not go with a share of {self.gpus:g} of a GPU")
+        if self.device == "cuda" and self.gpus == 0:
+            raise ConfigError("device 'cuda' does not go with no share of a GPU; leave gpus out for a whole one")
         if not gpus and (self.device == "cuda" or self.gpus):
             raise ConfigError("there is no GPU here for a search on one; try device 'cpu' or 'auto'")
         usual = 0.0 if self.device == "cpu" or not gpus else 1.0

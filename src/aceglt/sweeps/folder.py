@@ -8,9 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from aceglt.config import STEERING
 from aceglt.errors import RunError
-from aceglt.rundir import RunDir, is_run, lock, read_json
+from aceglt.rundir import RunDir, finished_results, is_run, lock
 from aceglt.sweeps.grid import Cell
 
 
@@ -55,13 +54,10 @@ class SweepDir:
     def finished(self, cell: Cell) -> bool:
         """Whether the search is there to its end, with the levels that the cell asks for."""
         run = self.run(cell)
-        if not is_run(run.path) or not run.results.exists():
+        if not is_run(run.path) or finished_results(run.path) is None:
             return False
-        # A search that goes on with more levels writes its configuration first, so older results are of fewer levels.
-        current = os.stat(run.results).st_mtime_ns >= os.stat(run.config).st_mtime_ns
         config = run.read_config()  # its name tells that the rest is the cell's
-        same_end = all(getattr(config, name) == getattr(cell.config, name) for name in STEERING)
-        return current and same_end and bool(read_json(run.results).get("finished"))
+        return config.stops() == cell.config.stops()
 
     def level(self, cell: Cell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from aceglt.config import STEERING, TUPLES, Config, check_type, resolve, suggest
+from aceglt.config import STEERING, TUPLES, Config, check_type, flat, resolve, suggest
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.files import short_digest
 from aceglt.own import take
@@ -48,11 +48,12 @@ class Cell:
 def read_grid(path: Path) -> Settings:
     """A TOML file as plain values; ConfigError where it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        grid: Settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise ConfigError(f"{path}: cannot read the grid ({problem.strerror})") from None
     except ValueError as problem:  # not TOML, or not even text
         raise ConfigError(f"{path}: not a TOML file ({problem})") from None
+    return grid
 
 
 def plan(grid: Mapping[str, Any]) -> list[Cell]:
@@ -137,14 +138,9 @@ def _several(choices: Sequence[Settings]) -> set[str]:
     """Fields, and options of methods, that have several values among the choices."""
     seen: dict[str, set[str]] = {}
     for choice in choices:
-        for name, value in _flat(choice).items():
+        for name, value in flat(choice).items():
             seen.setdefault(name, set()).add(repr(value))
     return {name for name, values in seen.items() if len(values) > 1}
-
-
-def _flat(settings: Mapping[str, Any]) -> Settings:
-    """Options of the method beside the other fields."""
-    return {**{k: v for k, v in settings.items() if k != "method_options"}, **settings.get("method_options", {})}
 
 
 def _cell(settings: Settings, several: set[str]) -> Cell:
@@ -154,7 +150,7 @@ def _cell(settings: Settings, several: set[str]) -> Cell:
         config = resolve(names.pop("preset", "default"), **names)
     except AcegltError as problem:
         raise ConfigError(f"{what}: {problem}") from None
-    varied = {name: value for name, value in _flat(settings).items() if name in several}
+    varied = {name: value for name, value in flat(settings).items() if name in several}
     return Cell(_name(config, varied), settings, config, varied)
 
 
@@ -164,8 +160,8 @@ def _name(config: Config, varied: Settings) -> str:
     When to stop is no part of it unless the grid varies it, so that a search with more levels goes on.
     """
     stops = {name: value for name, value in varied.items() if name in STEERING}
-    usual = _flat(resolve(config.preset, **{name: getattr(config, name) for name in (*_NAMED, "task")}).identity())
-    mine = _flat(config.identity())
+    usual = flat(resolve(config.preset, **{name: getattr(config, name) for name in (*_NAMED, "task")}).identity())
+    mine = flat(config.identity())
     given = {name: value for name, value in mine.items() if name not in usual or value != usual[name]}
     extra = {"task": config.task} if config.task != Config.task else {}
     extra |= {"preset": config.preset} if config.preset != Config.preset else {}

@@ -11,9 +11,11 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 
+import torch
+
+from aceglt.plan import free_memory
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import MEND, Job, last_line
 
@@ -79,8 +81,15 @@ class LocalEngine:
         if code == 0:
             return Ended(job)
         if code < 0:
-            return Ended(job, f"its worker was killed by {signal.Signals(-code).name}")
+            return Ended(job, f"its worker was killed by {_signal_name(-code)}")
         return Ended(job, last_line(job.log), hopeless=code == MEND)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have none
+        return f"signal {number}"
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
@@ -99,7 +108,7 @@ def _environment(threads: int, gpu: str) -> dict[str, str]:
 
 def _how_many_fit(need: Need, gpu_slots: int | None) -> int:
     """Searches at a time, by cores, by the main memory that is free and by GPUs; at least one."""
-    limits = [cores() // need.cpus, free_memory() // need.memory]
+    limits = [cores() // need.cpus, free_memory(torch.device("cpu")) // need.memory]
     return max(1, min(limits if gpu_slots is None else [*limits, gpu_slots]))
 
 
@@ -108,22 +117,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def free_memory() -> int:
-    """Bytes of main memory that can be had: of the machine, or of the container where it has less."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    with suppress(OSError, ValueError):  # ValueError: "max", no limit
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return free
-
-
 def visible_gpus() -> list[str]:
     """The GPUs as CUDA_VISIBLE_DEVICES names them."""
-    import torch
-
     count = torch.cuda.device_count()
     chosen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return (chosen or [str(number) for number in range(count)])[:count]

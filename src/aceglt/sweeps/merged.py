@@ -5,18 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aceglt.config import as_call
 from aceglt.files import write_atomic, write_json
-from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report import NAMING, ReportUnavailable, RunView, distinct_names, write_report
 from aceglt.rundir import results_of
 from aceglt.stats import best_level, mean_std
 from aceglt.sweeps.folder import SweepDir
 from aceglt.sweeps.grid import Cell
-
-_GROUPED = ("dataset", "backbone", "axis", "task")  # what the report shows in charts of their own
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def publish(folder: SweepDir, cells: Sequence[Cell], failures: Mapping[str, str]
     entries = [_entry(folder, cell, failures.get(cell.name)) for cell in cells]
     write_json(folder.merged, {"format": 1, "cells": entries})
     write_atomic(folder.table, _csv([_row(entry) for entry in entries]).encode())
-    views = [_view(folder, cell, entry) for cell, entry in zip(cells, entries, strict=True) if entry["results"]]
+    views = _views(folder, [(cell, entry) for cell, entry in zip(cells, entries, strict=True) if entry["results"]])
     try:
         if views:
             write_report(views, folder.report)
@@ -53,7 +52,7 @@ def _entry(folder: SweepDir, cell: Cell, error: str | None) -> dict[str, Any]:
     finished = folder.finished(cell)
     return {
         "name": cell.name,
-        "status": "finished" if finished else "failed",
+        "status": "finished" if finished else "failed" if error else "unfinished",
         "error": None if finished else error,
         "log": str(folder.log(cell).relative_to(folder.path)),
         "varied": cell.varied,
@@ -87,9 +86,14 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _views(folder: SweepDir, found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> list[RunView]:
+    views = [_view(folder, cell, entry) for cell, entry in found]
+    names = distinct_names(views, [Path(cell.name) for cell, _ in found])
+    return [replace(view, name=name) for view, name in zip(views, names, strict=True)]
+
+
 def _view(folder: SweepDir, cell: Cell, entry: Mapping[str, Any]) -> RunView:
-    special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*_GROUPED, "method", "signal")]
+    special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*NAMING, "method", "signal")]
     name = ", ".join([f"{cell.config.method} ({cell.config.signal})", *special])
-    given = ", ".join(f"{name}={value!r}" for name, value in cell.settings.items())
     tickets = sorted(path.relative_to(folder.path).as_posix() for path in folder.run(cell).tickets.glob("level_*"))
-    return RunView(name, entry["results"], entry["config"], f"aceglt.search({given})", tickets)
+    return RunView(name, entry["results"], entry["config"], as_call(cell.settings), tickets)

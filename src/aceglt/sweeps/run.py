@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +22,7 @@ from aceglt.sweeps.worker import Common, Job
 
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
+_MEMORY = (0.001, 1e9)  # GiB that one search may be given
 _TICK = 1.0  # seconds between looks at how far searches are
 
 
@@ -91,15 +91,18 @@ def sweep(
     watching = observer or _Silent()
     watching.on_plan(cells, [cell for cell in cells if cell not in missing])
     root = None if data_root is None else str(data_root)
-    failures: dict[str, str] = {}
-    with ExitStack() as stack:
-        machines = stack.enter_context(_engine(engine, need, workers, address)) if missing else None
-        stack.enter_context(folder)
+    queue = _Queue(missing, folder, retries, watching)
+    with folder:  # before anything is started, since another sweep may be at work there
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
-        if machines is not None:
-            common = Common(os.getcwd(), machines.device, root, tickets, cpus)
-            failures = _Queue(missing, folder, retries, watching).work_off(machines, common)
-        return publish(folder, cells, failures)
+        if missing:
+            machines = _engine(engine, need, workers, address)
+            try:
+                with machines:
+                    queue.work_off(machines, Common(os.getcwd(), machines.device, root, tickets, cpus))
+            except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
+                publish(folder, cells, queue.failures)
+                raise
+        return publish(folder, cells, queue.failures)
 
 
 def _engine(name: str, need: Need, workers: int | None, address: str | None) -> Engine:
@@ -121,7 +124,7 @@ def _check_arguments(
         ("workers", workers, workers is None or workers >= 1, "1 or more"),
         ("cpus", cpus, cpus >= 1, "1 or more"),
         ("gpus", gpus, gpus is None or 0 <= gpus <= 1, "between 0 and 1"),
-        ("memory", memory, memory is None or memory > 0, "above 0"),
+        ("memory", memory, memory is None or _MEMORY[0] <= memory <= _MEMORY[1], "between 0.001 and 1e9 GiB"),
         ("retries", retries, retries >= 0, "0 or more"),
     ):
         if not ok:
@@ -144,10 +147,12 @@ class _Queue:
         self._cells = {cell.name: cell for cell in cells}
         self._folder, self._retries, self._observer = folder, retries, observer
         self._waiting, self._running = deque(self._cells), set[str]()
-        self._tries, self._failures = Counter[str](), dict[str, str]()
+        self._tries = Counter[str]()
+        self.failures: dict[str, str] = {}
+        """Why searches were given up, by name."""
 
-    def work_off(self, engine: Engine, common: Common) -> dict[str, str]:
-        """Keep the engine busy until every search has finished or was given up; returns why, by name."""
+    def work_off(self, engine: Engine, common: Common) -> None:
+        """Keep the engine busy until every search has finished or was given up."""
         while self._waiting or self._running:
             while self._waiting and engine.has_room():
                 name = self._waiting.popleft()
@@ -158,7 +163,6 @@ class _Queue:
                 self._end(ended)
             levels = {name: self._folder.level(self._cells[name]) for name in self._running}
             self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
-        return self._failures
 
     def _job(self, cell: Cell, common: Common) -> Job:
         return Job(cell.name, cell.settings, str(self._folder.run(cell).path), str(self._folder.log(cell)), common)
@@ -175,5 +179,5 @@ class _Queue:
         if again:
             self._waiting.append(name)
         else:
-            self._failures[name] = problem
+            self.failures[name] = problem
         self._observer.on_failure(name, problem, again)

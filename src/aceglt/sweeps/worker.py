@@ -71,13 +71,11 @@ def _search(job: Job) -> None:
     common = job.common
     os.chdir(common.here)
     torch.set_num_threads(common.threads)
-    given = ", ".join(f"{name}={value!r}" for name, value in job.settings.items())
     until = time.monotonic() + _PATIENCE
     while True:
         try:
             search(
-                out=job.run, device=common.device, data_root=common.data_root, tickets=common.tickets,
-                command=f"aceglt.search({given})", **job.settings,
+                out=job.run, device=common.device, data_root=common.data_root, tickets=common.tickets, **job.settings,
             )  # fmt: skip
             return
         except RunInUse:
