@@ -15,7 +15,7 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import plan as module
-from aceglt import rng, runner
+from aceglt import rng, runner, train
 from aceglt.bench import _Allocations
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
@@ -58,8 +58,9 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = _Allocations()
-    with allocations:
+    allocations = _Allocations()  # sees those of this thread alone
+    with pytest.MonkeyPatch.context() as patch, allocations:
+        patch.setattr(train, "_SMALL", 0)
         fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
