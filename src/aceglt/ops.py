@@ -1,4 +1,7 @@
-"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N, nor arcs×width as a whole."""
+"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N, nor arcs×width as a whole.
+
+Gathers are `index_select`, which on a CPU takes a half to a quarter of the time of indexing.
+"""
 
 from __future__ import annotations
 
@@ -349,12 +352,13 @@ class _GatherArcs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
         ctx.batch = batch
-        return slots[batch.slot]
+        return slots.index_select(0, batch.slot)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         padded = torch.cat([grads[0], grads[0].new_zeros(1)])
-        return padded[ctx.batch.arcs_of_slot].sum(dim=1), None
+        arcs = ctx.batch.arcs_of_slot
+        return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
 
 
 class _Pick(torch.autograd.Function):
@@ -379,15 +383,16 @@ class _ScaleArcs(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, factor: Tensor, block: Block) -> Tensor:
         ctx.block = block
         ctx.save_for_backward(values, factor)
-        return values * factor[block.row] * factor[block.col]
+        return values * factor.index_select(0, block.row) * factor.index_select(0, block.col)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         block: Block = ctx.block
         values, factor = ctx.saved_tensors
-        at_target, at_source = factor[block.row], factor[block.col]
+        at_target, at_source = factor.index_select(0, block.row), factor.index_select(0, block.col)
         grad = grads[0]
-        by_target, by_source = grad * values * at_source, (grad * values * at_target)[block.transpose]
+        by_target = grad * values * at_source
+        by_source = (grad * values * at_target).index_select(0, block.transpose)
         total = product(_csr(block, by_target), torch.ones_like(factor).unsqueeze(1))
         total += product(_transposed_csr(block, by_source), torch.ones_like(factor).unsqueeze(1))
         return grad * at_target * at_source, total.squeeze(1), None
@@ -414,7 +419,8 @@ class _Spmm(torch.autograd.Function):
             grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
             grad_dense = torch.empty_like(dense)
-            product(_transposed_csr(block, values[block.transpose]), grad, grad_dense.view(-1, width))
+            transposed = _transposed_csr(block, values.index_select(0, block.transpose))
+            product(transposed, grad, grad_dense.view(-1, width))
         return grad_values, grad_dense, None
 
 
@@ -435,13 +441,13 @@ class _ArcSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source: Tensor, target: Tensor, block: Block) -> Tensor:
         ctx.block = block
-        return source[block.col].add_(target[block.row])
+        return source.index_select(0, block.col).add_(target.index_select(0, block.row))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         block: Block = ctx.block
         grad = grads[0].contiguous()
-        grad_source = _reduce_rows(grad[block.transpose], block.transposed_rowptr, "sum")
+        grad_source = _reduce_rows(grad.index_select(0, block.transpose), block.transposed_rowptr, "sum")
         return grad_source, _reduce_rows(grad, block.rowptr, "sum"), None
 
 
@@ -458,7 +464,8 @@ class _RowSoftmax(torch.autograd.Function):
         block: Block = ctx.block
         (result,) = ctx.saved_tensors
         weighted = grads[0] * result
-        return weighted - result * _reduce_rows(weighted, block.rowptr, "sum")[block.row], None
+        totals = _reduce_rows(weighted, block.rowptr, "sum")
+        return weighted - result * totals.index_select(0, block.row), None
 
 
 class _SoftmaxMessages(torch.autograd.Function):

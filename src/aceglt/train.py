@@ -106,7 +106,8 @@ def threads(problem: Problem, backbone: Backbone, groups: int, parts: Parts = WH
 
     0 where groups are trained one after the other, with all of torch's threads.
     """
-    size = problem.graph.num_nodes * max(backbone.aggregation_widths, default=0) + backbone.prunable.size
+    graph, width = problem.graph, max(backbone.aggregation_widths, default=0)
+    size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
     if problem.device.type != "cpu" or backbone.draws or size > _SMALL or parts.count > 1:
         return 0
     return min(groups, torch.get_num_threads())
