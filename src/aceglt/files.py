@@ -27,6 +27,11 @@ def write_atomic(path: Path, content: bytes) -> None:
         _write_and_rename(path, content)
 
 
+def leftovers(path: Path) -> list[Path]:
+    """Temporary files of processes that were killed while they wrote this file."""
+    return list(path.parent.glob(f".{path.name}.????????"))
+
+
 def append_line(path: Path, line: str) -> None:
     """Append to a log; a last line that a full disk cut short is ended first."""
     with _naming(path), open(path, "ab+") as file:

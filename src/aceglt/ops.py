@@ -231,13 +231,14 @@ class _Blocks:
         self.runs, self.shape = runs, (runs * rows, runs * cols)
         self.values = csr.values()
         self.order = torch.argsort(col * self.shape[0] + row)  # entries of the transpose
-        self.rowptr, self.col = pointers(row, self.shape[0]).long(), col.int()
-        self.rowptr_t, self.col_t = pointers(col[self.order], self.shape[1]).long(), row[self.order].int()
+        self.rowptr, self.col = pointers(row, self.shape[0]), col.int()
+        self.rowptr_t, self.col_t = pointers(col[self.order], self.shape[1]), row[self.order].int()
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         values, keep = (self.values * keep * scale).flatten(), keep.flatten()  # [S·nnz]
         left = _compact(self.rowptr, self.col, values, keep)
-        transposed = _compact(self.rowptr_t, self.col_t, values[self.order], keep[self.order])
+        by_column = values.index_select(0, self.order), keep.index_select(0, self.order)
+        transposed = _compact(self.rowptr_t, self.col_t, *by_column)
         return DroppedFeatures(
             torch.sparse_csr_tensor(*left, self.shape), torch.sparse_csr_tensor(*transposed, self.shape[::-1])
         )
@@ -246,9 +247,9 @@ class _Blocks:
 def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A CSR matrix without the entries that are not kept; on a GPU, where their count would be awaited, with them."""
     if values.is_cuda:
-        return rowptr.int(), col, values
-    before = torch.cat([rowptr.new_zeros(1), keep.cumsum(0)])
-    return before[rowptr].int(), col[keep], values[keep]
+        return rowptr, col, values
+    before = torch.cat([rowptr.new_zeros(1), keep.cumsum(0, dtype=rowptr.dtype)])
+    return before.index_select(0, rowptr), col[keep], values[keep]
 
 
 class PermutedFeatures(Features):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,27 +14,21 @@ _QUIET_SECONDS = 30.0  # between plain lines inside a phase
 _READ_SECONDS = 0.5  # between readings of the validation metric
 _ISOLATED = ("dense", "retrain", "ticket")  # phases that train in isolation, and end a level
 
+Shown = TypeVar("Shown", bound="Bar")
 
-class SearchProgress:
-    """Level, phase, epoch, best validation metric and time left. Use as a context manager."""
 
-    def __init__(self, console: Console, levels: int, dense_epochs: int, level_epochs: int, runs: int) -> None:
-        self._console, self._levels = console, levels
-        self._runs, self._ended = runs, 0  # of a batch, and how many of them this phase has brought to its end
-        self._dense, self._per_level = dense_epochs * runs, level_epochs * runs
-        self._total = self._dense + levels * self._per_level
-        self._done = 0  # epochs · runs of this session
-        self._skipped = 0  # those that an earlier session had done
-        self._began = self._shown = self._read = time.monotonic()
-        self._first = True
-        self._level, self._phase, self._best, self._sum = 0, "", float("nan"), 0.0
+class Bar:
+    """A bar with a description and the time left, shown on a terminal alone. Use as a context manager."""
+
+    def __init__(self, console: Console, description: str, total: int | None) -> None:
+        self._console = console
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn(),
             console=console, transient=True,
         )  # fmt: skip
-        self._task = self._bar.add_task("starting", total=self._total, left="")
+        self._task = self._bar.add_task(description, total=total, left="")
 
-    def __enter__(self) -> SearchProgress:
+    def __enter__(self: Shown) -> Shown:
         if self._console.is_terminal:
             self._bar.start()
         return self
@@ -43,6 +38,27 @@ class SearchProgress:
     ) -> None:
         if self._console.is_terminal:
             self._bar.stop()
+
+
+def time_left(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left"
+
+
+class SearchProgress(Bar):
+    """Level, phase, epoch, best validation metric and time left."""
+
+    def __init__(self, console: Console, levels: int, dense_epochs: int, level_epochs: int, runs: int) -> None:
+        self._levels = levels
+        self._runs, self._ended = runs, 0  # of a batch, and how many of them this phase has brought to its end
+        self._dense, self._per_level = dense_epochs * runs, level_epochs * runs
+        self._total = self._dense + levels * self._per_level
+        self._done = 0  # epochs · runs of this session
+        self._skipped = 0  # those that an earlier session had done
+        self._began = self._shown = self._read = time.monotonic()
+        self._first = True
+        self._level, self._phase, self._best, self._sum = 0, "", float("nan"), 0.0
+        super().__init__(console, "starting", self._total)
 
     def on_phase(self, level: int, phase: str) -> None:
         self._level, self._phase, self._best = level, phase, float("nan")
@@ -92,6 +108,4 @@ class SearchProgress:
 
     def _left(self) -> str:
         elapsed = time.monotonic() - self._began
-        rest = max(0, self._total - self._skipped - self._done) * elapsed / max(1, self._done)
-        minutes, seconds = divmod(round(rest), 60)
-        return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left"
+        return time_left(max(0, self._total - self._skipped - self._done) * elapsed / max(1, self._done))

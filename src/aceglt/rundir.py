@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.files import append_line, json_digest, parse_json, short_digest, write_checked_json
+from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
 from aceglt.results import check_results
 from aceglt.schema import WHOLE, check, shortened
 
@@ -144,9 +144,8 @@ class RunDir:
 
     def _leftovers(self) -> list[Path]:
         """Temporary files of a process that was killed while writing."""
-        names = (self.config, self.environment, self.results, self.checkpoint, self.report)
-        patterns = [f".{path.name}.????????" for path in names] + ["tickets/.level_*.safetensors.????????"]
-        return [path for pattern in patterns for path in self.path.glob(pattern)]
+        files = (self.config, self.environment, self.results, self.checkpoint, self.report)
+        return [path for file in (*files, self.tickets / "level_*.safetensors") for path in leftovers(file)]
 
     def _remove_leftovers(self) -> None:
         for path in self._leftovers():

@@ -94,7 +94,7 @@ def fit(
     workers = threads(problem, backbone, len(groups), parts)
     if not workers:
         return _cat([train(g, observer) for g in groups])
-    _places(problem, backbone, masks.edges[:1], soft is None)  # what the threads share is made before they begin
+    _focuses(problem, backbone, soft is None)  # what the threads share is made before they begin
     if workers == 1 < torch.get_num_threads():
         with ThreadPoolExecutor(1) as spare:  # a core has nothing else to do
             return _cat(side_by_side(partial(train, beside=spare), groups, observer, workers))
@@ -309,9 +309,8 @@ class _Place:
 
 def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: bool) -> tuple[_Place, _Place]:
     """Where training and validation run; the same place, to share the stem, where their own would not be cheaper."""
-    view, steps = problem.view("val"), backbone.reach
-    train = problem.focus("train", steps) if steps is not None and labels_alone else None
-    val = problem.focus("val", steps) if steps is not None else None
+    view = problem.view("val")
+    train, val = _focuses(problem, backbone, labels_alone)
     batch = problem.graph.batch(alive, backbone.self_loops)
     if view is not None:
         there = view.graph.batch(view.spread(alive), backbone.self_loops)
@@ -320,6 +319,14 @@ def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: b
         whole = _place(batch, problem.features, None)
         return whole, whole
     return _place(batch, problem.features, train), _place(batch, problem.features, val)
+
+
+def _focuses(problem: Problem, backbone: Backbone, labels_alone: bool) -> tuple[Focus | None, Focus | None]:
+    """What training and validation depend on; None for all nodes. The problem keeps them."""
+    steps = backbone.reach
+    if steps is None:
+        return None, None
+    return problem.focus("train", steps) if labels_alone else None, problem.focus("val", steps)
 
 
 def _smaller(train: Focus | None, val: Focus | None) -> bool:

@@ -347,11 +347,7 @@ def run_inputs() -> Inputs:
 
 def read_run(given: tuple[str, Any]) -> None:
     """Continue the finished run, whose results then are what they were."""
-    name, content = given
-    folder = place() / "continued"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(finished_run(), folder)
-    _put(folder / name, content)
+    name, folder = given[0], _damaged_run("continued", *given)
     small = {"method": "ugs", "axis": "joint", "levels": 2, "seeds": 2, "epochs": 1, "hidden": 2, "tickets": "all"}
     with training_is_out(), mock.patch("aceglt.runner.write_report"):
         aceglt.search(graph(), out=folder, device="cpu", **small)
@@ -362,14 +358,19 @@ def read_run(given: tuple[str, Any]) -> None:
 
 def read_for_report(given: tuple[str, Any]) -> None:
     """A page about the run, in which nothing of the data's is markup."""
-    name, content = given
-    folder = place() / "reported"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(finished_run(), folder)
-    _put(folder / name, content)
+    folder = _damaged_run("reported", *given)
     page = render(load_runs([folder], folder), "").encode()
     assert b"<script>alert" not in page
     assert b"<img src=x" not in page
+
+
+def _damaged_run(copy: str, name: str, content: Any) -> Path:
+    """A copy of the finished run with another content in one of its files."""
+    folder = place() / copy
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(finished_run(), folder)
+    _put(folder / name, content)
+    return folder
 
 
 def _put(path: Path, content: Any) -> None:

@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from aceglt.progress import Bar, time_left
 from aceglt.sweeps.grid import Cell
 
 
-class SweepProgress:
-    """Searches that are finished, run and failed, and the time left, by levels. Use as a context manager."""
+class SweepProgress(Bar):
+    """Searches that are finished, run and failed, and the time left, by levels."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._began = console, time.monotonic()
+        super().__init__(console, "checking", None)
+        self._began = time.monotonic()
         self._stages: dict[str, int] = {}  # of each unfinished search: dense and its levels
         self._total = self._finished = self._failed = 0
         self._done = self._work = 0  # stages, of the searches that this session began with
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn(),
-            console=console, transient=True,
-        )  # fmt: skip
-        self._task = self._bar.add_task("checking", total=None, left="")
-
-    def __enter__(self) -> SweepProgress:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
 
     def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
         self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
@@ -68,5 +52,4 @@ class SweepProgress:
     def _left(self, done: int) -> str:
         if not done:
             return ""
-        rest = round((time.monotonic() - self._began) * (self._work - done) / done)
-        return f"{rest // 3600}:{rest // 60 % 60:02d}:{rest % 60:02d} left"
+        return time_left((time.monotonic() - self._began) * (self._work - done) / done)

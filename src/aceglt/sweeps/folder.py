@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import IO
 
 from aceglt.errors import RunError
+from aceglt.files import leftovers
 from aceglt.rundir import RunDir, finished_results, is_run, lock
 from aceglt.sweeps.grid import Cell
 
@@ -76,5 +77,4 @@ class SweepDir:
 
     def _leftovers(self) -> list[Path]:
         """Temporary files of a sweep that was killed while writing."""
-        names = (self.grid, self.merged, self.table, self.report)
-        return [path for name in names for path in self.path.glob(f".{name.name}.????????")]
+        return [path for file in (self.grid, self.merged, self.table, self.report) for path in leftovers(file)]
