@@ -16,8 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt.graph import GraphBatch
+
 INSTALLED = find_spec("numba") is not None
 _LARGE = 1 << 16  # elements from which on an operation is worth a compiled kernel
+_PASSES = 8  # over the arcs that normalisation is counted as
 _NARROW = 8  # columns below which a row has nothing to vectorise
 _FLOATS = (torch.float32, torch.float64)
 
@@ -72,6 +75,44 @@ def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | 
     out = left.new_empty(len(col))
     _divided(compiled.inner, len(left), *map(_array, (rowptr, col, left, right, out)))
     return out
+
+
+def normalises(block: GraphBatch, values: Tensor) -> bool:
+    """Whether `normalised` is to be had, and worth it."""
+    return values.dtype in _FLOATS and _compiled(values, _PASSES * block.num_arcs) is not None
+
+
+def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
+    values unscaled, and the roots [S·N]."""
+    compiled = kernels()
+    assert compiled is not None
+    values, root = slots.new_empty(block.num_arcs), slots.new_empty(len(block.rowptr) - 1)
+    rowptr, weight = _array(block.rowptr), _weights(block, slots)
+    _divided(compiled.arc_roots, len(root), rowptr, *map(_array, (block.slot32, slots, weight, values, root)))
+    out = torch.empty_like(values)
+    _divided(compiled.scale_arcs, len(root), rowptr, *map(_array, (block.col32, values, root, out)))
+    return out, values, root
+
+
+def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
+    """Of the slots, from that of what `normalised` returned first."""
+    compiled = kernels()
+    assert compiled is not None
+    at_target, at_source = torch.empty_like(root), torch.empty_like(root)
+    arcs = tuple(map(_array, (block.rowptr, block.col32, values, root, grad.contiguous())))
+    _divided(compiled.root_gradients, len(root), *arcs, _array(at_target))
+    _divided(compiled.source_gradients, len(root), *arcs, _array(at_source))
+    slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
+    out = root.new_empty(len(block.arcs_of_slot))
+    ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
+    _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out))
+    return out
+
+
+def _weights(block: GraphBatch, like: Tensor) -> Tensor:
+    """Of the arcs, as the kernels read them: empty if all are 1."""
+    return like.new_empty(0) if block.weight is None else block.weight.to(like.dtype)
 
 
 def _compiled(like: Tensor, size: int) -> Any:

@@ -79,3 +79,82 @@ def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, o
             for c in range(width):
                 total += a[c] * b[c]
             out[k] = total
+
+
+@_contracted
+def arc_roots(first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any) -> None:
+    """Values of the arcs, slots [slot] · weight (empty: 1), and of each row the inverse root of their magnitudes' sum."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            value = slots[slot[k]]
+            if len(weight):
+                value *= weight[k]
+            values[k] = value
+            total += abs(value)
+        root[i] = 1 / np.sqrt(total)
+
+
+@_contracted
+def scale_arcs(first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, out: Any) -> None:
+    """Values of the arcs times the roots of both ends."""
+    for i in range(first, last):
+        for k in range(rowptr[i], rowptr[i + 1]):
+            out[k] = values[k] * (root[i] * root[col[k]])
+
+
+@_contracted
+def root_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_target: Any
+) -> None:
+    """What the roots' gradient gets where they scale a target."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            total += grad[k] * values[k] * root[col[k]]
+        at_target[i] = total
+
+
+@_contracted
+def source_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_source: Any
+) -> None:
+    """And where they scale a source, first … last - 1: sums at random places, but of few enough for the cache."""
+    at_source[first:last] = 0
+    for i in range(len(rowptr) - 1):
+        k, end = rowptr[i], rowptr[i + 1]
+        while k < end and col[k] < first:
+            k += 1
+        while k < end and col[k] < last:
+            at_source[col[k]] += grad[k] * values[k] * root[i]
+            k += 1
+
+
+@_contracted
+def slot_gradients(
+    first: int,
+    last: int,
+    arcs: Any,
+    row: Any,
+    col: Any,
+    values: Any,
+    weight: Any,
+    root: Any,
+    slope: Any,
+    grad: Any,
+    out: Any,
+) -> None:
+    """Of each slot from its (no, one or two) arcs; slope [nodes] is the gradient of the sums of magnitudes."""
+    total = len(grad)
+    for e in range(first, last):
+        k, reverse = arcs[e, 0], arcs[e, 1]
+        out[e] = 0
+        if k < total:
+            i, j = row[k], col[k]
+            change, magnitude = grad[k], slope[i]
+            if reverse < total:
+                change += grad[reverse]
+                magnitude += slope[j]
+            out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
+            if len(weight):
+                out[e] *= weight[k]

@@ -229,6 +229,10 @@ class GraphBatch(Block):
     def num_nodes(self) -> int:
         return self.targets
 
+    @cached_property
+    def slot32(self) -> Tensor:
+        return self.slot.int()
+
     def within(self, field: Field) -> GraphBatch:
         """The same graph for computing no more than the field says."""
         return replace(self, field=field)

@@ -32,10 +32,13 @@ _SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
-    ones = edge_values.new_ones(batch.runs, 1)
-    padded: Tensor = torch.cat([edge_values, ones], dim=1)
-    result: Tensor = _GatherArcs.apply(padded.reshape(-1), batch)
+    result: Tensor = _GatherArcs.apply(_slots(edge_values), batch)
     return result if batch.weight is None else result * batch.weight
+
+
+def _slots(edge_values: Tensor) -> Tensor:
+    """[S·(E+1)] edge values with the self-loops' 1."""
+    return torch.cat([edge_values, edge_values.new_ones(len(edge_values), 1)], dim=1).reshape(-1)
 
 
 def pick(block: Block, values: Tensor) -> Tensor:
@@ -62,6 +65,15 @@ def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
     """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
     result: Tensor = _ScaleArcs.apply(values, factor, block)
     return result
+
+
+def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
+    """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
+    if cpu.normalises(batch, edge_values):
+        result: Tensor = _Normalise.apply(_slots(edge_values), batch)
+        return result
+    values = arc_values(batch, edge_values)
+    return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
 
 
 def linear(h: Tensor, weight: Tensor) -> Tensor:
@@ -360,6 +372,21 @@ class _GatherArcs(torch.autograd.Function):
         padded = torch.cat([grads[0], grads[0].new_zeros(1)])
         arcs = ctx.batch.arcs_of_slot
         return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
+
+
+class _Normalise(torch.autograd.Function):
+    """`normalise` by compiled kernels, with few passes over the arcs."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
+        out, *kept = cpu.normalised(batch, slots)
+        ctx.batch = batch
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return cpu.normalised_gradient(ctx.batch, *ctx.saved_tensors, grads[0]), None
 
 
 class _Pick(torch.autograd.Function):

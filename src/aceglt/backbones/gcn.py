@@ -28,7 +28,7 @@ class GCN(Backbone):
         self.aggregation_widths = (hidden, out_features)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
-        adjacency = normalise(graph, edge_values)
+        adjacency = ops.normalise(graph, edge_values)
         first = graph.layer(0)
         hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency
@@ -45,10 +45,3 @@ class GCN(Backbone):
     def layers(self, weights: Weights) -> list[LayerSpec]:
         first, second = weights["layer0.weight"], weights["layer1.weight"]
         return [LayerSpec(first, (first.shape[1],), "relu"), LayerSpec(second, (second.shape[1],))]
-
-
-def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:
-    """[A] symmetric normalisation with self-loops: s_ij / sqrt(d_i d_j), d_i = 1 + Σ |s_ij|."""
-    values = ops.arc_values(graph, edge_values)
-    inverse_root = ops.row_sum(graph, values.abs()).rsqrt()
-    return ops.scale_arcs(graph, values, inverse_root)
