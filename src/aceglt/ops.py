@@ -49,9 +49,12 @@ def pick(block: Block, values: Tensor) -> Tensor:
     return result
 
 
-def spmm(block: Block, values: Tensor, dense: Tensor) -> Tensor:
-    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
-    result: Tensor = _Spmm.apply(_full(values), _full(dense), block)
+def spmm(block: Block, values: Tensor, dense: Tensor, symmetric: bool = False) -> Tensor:
+    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H].
+
+    `symmetric` says that an arc and its reverse have the same value, where the block is mirrored.
+    """
+    result: Tensor = _Spmm.apply(_full(values), _full(dense), block, symmetric and block.mirrored)
     return result.to(dense.dtype)
 
 
@@ -428,8 +431,8 @@ class _ScaleArcs(torch.autograd.Function):
 
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block) -> Tensor:
-        ctx.block = block
+    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block, own_transpose: bool) -> Tensor:
+        ctx.block, ctx.own_transpose = block, own_transpose
         ctx.save_for_backward(values, dense)
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
@@ -437,7 +440,7 @@ class _Spmm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         block: Block = ctx.block
         values, dense = ctx.saved_tensors
         width = dense.shape[-1]
@@ -447,9 +450,12 @@ class _Spmm(torch.autograd.Function):
             grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
             grad_dense = torch.empty_like(dense)
-            transposed = _transposed_csr(block, values.index_select(0, block.transpose))
+            if ctx.own_transpose:  # the values' order need not be gathered
+                transposed = _csr(block, values)
+            else:
+                transposed = _transposed_csr(block, values.index_select(0, block.transpose))
             product(transposed, grad, grad_dense.view(-1, width))
-        return grad_values, grad_dense, None
+        return grad_values, grad_dense, None, None
 
 
 def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class GCN(Backbone):
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = ops.normalise(graph, edge_values)
         first = graph.layer(0)
-        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]))
+        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]), symmetric=True)
         return torch.relu(hidden), adjacency
 
     def head(
@@ -40,7 +40,9 @@ class GCN(Backbone):
         if dropout is not None:
             hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
         second = graph.layer(1)
-        return ops.spmm(second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]))
+        return ops.spmm(
+            second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]), symmetric=True
+        )
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         first, second = weights["layer0.weight"], weights["layer1.weight"]
