@@ -83,7 +83,7 @@ def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, o
 
 @_contracted
 def arc_roots(first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any) -> None:
-    """Values of the arcs, slots [slot] · weight (empty: 1), and of each row the inverse root of their magnitudes' sum."""
+    """Values of the arcs, slots[slot] · weight (empty: 1), and each row's inverse root of the magnitudes' sum."""
     for i in range(first, last):
         total = root.dtype.type(0)
         for k in range(rowptr[i], rowptr[i + 1]):
