@@ -57,6 +57,11 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
     return out
 
 
+def multiplies(entries: int, width: int) -> bool:
+    """Whether `matmul` serves a product of so many entries with a matrix of this width."""
+    return width >= _NARROW and entries * width >= _LARGE and kernels() is not None
+
+
 def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
     """CSR · dense, into `out`."""
     compiled = _compiled(dense, csr.values().numel() * dense.shape[1])

@@ -51,7 +51,10 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
 
 @_contracted
 def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
-    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often."""
+    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often.
+
+    Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
+    """
     width = dense.shape[1]
     for i in range(first, last):
         begin, end, total = rowptr[i], rowptr[i + 1], out[i]
@@ -65,7 +68,7 @@ def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any
             x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
             row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
             for c in range(width):
-                total[c] += x0 * row0[c] + x1 * row1[c] + x2 * row2[c] + x3 * row3[c]
+                total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
 
 
 @_reordered

@@ -174,6 +174,14 @@ class Features:
         """The features of some nodes, which draw for dropout what they do among all."""
         return _FeatureRows(self, nodes)
 
+    def columns(self, kept: Tensor) -> Features:
+        """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
+        return _FeatureColumns(self, kept)
+
+    def exact(self, width: int) -> bool:
+        """Whether the product with a matrix of this width is the same bit by bit without columns whose rows are 0."""
+        return self._csr is not None and not self._csr.is_cuda and cpu.multiplies(self.nnz // 2, width)
+
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
         return PermutedFeatures(self, order)
@@ -212,6 +220,33 @@ class _FeatureRows(Features):
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         return super().dropped(keep[:, self._drawn], scale)
+
+
+class _FeatureColumns(Features):
+    """Some of the columns of sparse features, kept as all of them are."""
+
+    def __init__(self, base: Features, kept: Tensor) -> None:
+        assert base._csr is not None
+        self.shape = (base.shape[0], int(kept.sum()))
+        rowptr, col, values = _parts(base._csr)
+        rowptr, col, values = _compact(rowptr, col, values, kept[col])
+        number = kept.cumsum(0, dtype=col.dtype) - 1
+        self._csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
+        self.nnz = len(col)
+        self._csr_t = None if base._csr_t is None else _some_rows(base._csr_t, kept)
+
+
+def _some_rows(csr: Tensor, kept: Tensor) -> Tensor:
+    """A CSR matrix without the rows that are not kept."""
+    rowptr, col, values = _parts(csr)
+    counts = rowptr.diff()
+    inside = kept.repeat_interleave(counts)
+    rowptr = torch.cat([rowptr.new_zeros(1), counts[kept].cumsum(0, dtype=rowptr.dtype)])
+    return torch.sparse_csr_tensor(rowptr, col[inside], values[inside], (len(rowptr) - 1, csr.shape[1]))
+
+
+def _parts(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return csr.crow_indices(), csr.col_indices(), csr.values()
 
 
 class DroppedFeatures:
@@ -389,7 +424,8 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return cpu.normalised_gradient(ctx.batch, *ctx.saved_tensors, grads[0]), None
+        values, root = ctx.saved_tensors
+        return cpu.normalised_gradient(ctx.batch, values, root, grads[0]), None
 
 
 class _Pick(torch.autograd.Function):

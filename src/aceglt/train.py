@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from aceglt.ops import Features
 from aceglt.parallel import Observer, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
-from aceglt.update import Elements, FusedElements, Scoring, Training
+from aceglt.update import Elements, FusedElements, Scoring, Training, alive_rows
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
@@ -129,19 +129,28 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
-        self._settle(masks.edges)
+        self.rows: Tensor | None = None
+        """Features that count, where the others are left out."""
+        self._settle(masks)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         kind = FusedElements if gpu.serves(start.prunable) else Elements
-        self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
+        self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.rows)
         self.progress = _Progress(masks.runs, problem.device)
         self.beside: Executor | None = None
         """Where validation may run beside the training step."""
         self._begun = False
 
-    def _settle(self, alive: Tensor) -> None:
-        """Find the places of training and validation, for alive edges [S, E]."""
-        self.train, self.val = _places(self.problem, self.backbone, alive, self.soft is None)
+    def _settle(self, masks: Masks) -> None:
+        """Find the places of training and validation, for alive edges, and the features that alive weights read."""
+        train, val = _places(self.problem, self.backbone, masks.edges, self.soft is None)
+        name = self.backbone.reads_features
+        if name is not None and self.contrast is None:
+            alive = self.backbone.prunable.split(masks.weights)[name]
+            if all(place.features.exact(alive.shape[2]) for place in (train, val)):
+                self.rows = alive_rows(alive)
+        self.train = train.reading(self.rows)
+        self.val = self.train if val is train else val.reading(self.rows)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
@@ -238,7 +247,8 @@ class _PartsTrainer(_Trainer):
         self.parts = parts
         super().__init__(*arguments)
 
-    def _settle(self, alive: Tensor) -> None:
+    def _settle(self, masks: Masks) -> None:
+        alive = masks.edges
         self.alive, self.view = alive, self.problem.view("val")
         place, alive = (self.view, self.view.spread(alive)) if self.view else (self.problem, alive)
         self.places = Places(place.graph, place.features, alive, self.backbone.self_loops, self.parts)
@@ -298,6 +308,10 @@ class _Place:
     """What is computed, if not everything."""
     spread: Callable[[Tensor], Tensor] | None
     """Makes values of the place's edges from those of the training edges, if they are others."""
+
+    def reading(self, features: Tensor | None) -> _Place:
+        """The same place with some of the features ([F] bool) alone; None is all."""
+        return self if features is None else replace(self, features=self.features.columns(features))
 
     def values(self, edge_values: Tensor) -> Tensor:
         return edge_values if self.spread is None else self.spread(edge_values)

@@ -19,6 +19,7 @@ class GCN(Backbone):
     self_loops = True
     reach = 2
     capturable = True
+    reads_features = "layer0.weight"
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
