@@ -51,8 +51,8 @@ def initial_scores(key: Tensor, masks: Masks) -> Scores:
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
 
     def side(alive: Tensor, salt: int) -> Tensor:
-        noise = 2.0 * rng.uniform(rng.fold(key, salt), alive.shape[1]) - 1.0
-        return (alive * (1.0 + NOISE * noise)).to(torch.get_default_dtype())
+        noise = rng.uniform(rng.fold(key, salt), alive.shape[1]).mul_(2.0).sub_(1.0)
+        return noise.mul_(NOISE).add_(1.0).to(torch.get_default_dtype()).mul_(alive)
 
     return Scores(side(masks.weights, 0), side(masks.edges, 1))
 

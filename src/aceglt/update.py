@@ -71,10 +71,12 @@ class _Alive:
 
     def __init__(self, alive: Tensor, rows: Tensor | None) -> None:
         """With `rows`, the matrix that acts has those alone; the others are dead."""
-        acting = alive if rows is None else alive[:, rows]
-        self._size, self._shape = alive.numel(), acting.shape
-        self._index = alive.flatten().nonzero().squeeze(1)
-        self._acting = self._index if rows is None else acting.flatten().nonzero().squeeze(1)
+        self._size, self._shape = alive.numel(), alive.shape
+        self._index = self._acting = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
+        if rows is not None:
+            width, dead = alive.shape[2], (~rows).cumsum(0)  # rows that are missing up to each
+            self._shape = torch.Size([1, int(rows.sum()), width])
+            self._acting = self._index - width * dead.index_select(0, self._index // width)
         self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
     def store(self, matrix: Tensor) -> Tensor:
@@ -122,7 +124,7 @@ def alive_rows(alive: Tensor) -> Tensor | None:
     """[F] bool: which rows of a matrix, alive [S, F, H] bool, are not dead; None where that does not pay."""
     if not _compact(alive):
         return None
-    rows = alive[0].any(dim=1)
+    rows = alive[0].view(torch.uint8).amax(dim=1).bool()  # `any` takes forty times as long
     return rows if int(rows.sum()) <= _FEWER * len(rows) else None
 
 
