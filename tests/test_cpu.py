@@ -70,6 +70,24 @@ def test_sparse_products_agree(dtype: torch.dtype, threads: int, monkeypatch: py
     torch.testing.assert_close(compiled, x @ dense)
 
 
+def test_fetching_ahead_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
+    csr = ops.to_csr(x * (x > 0.6))
+    graph = random_graph(4, nodes=17, edges=40)
+    batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
+    left, right = torch.rand(2, 17, 16, generator=generator(5))
+
+    def products() -> Tensor:
+        inner = ops._sddmm(batch, torch.ones(batch.num_arcs), left, right)
+        return torch.cat([ops.product(csr, dense).flatten(), inner])
+
+    plain = products()
+    monkeypatch.setattr(cpu, "_CACHE", 0)
+    assert cpu._ahead(dense) > 0
+    assert torch.equal(products(), plain)
+
+
 def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(4, nodes=17, edges=40)
     batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)

@@ -22,6 +22,9 @@ INSTALLED = find_spec("numba") is not None
 _LARGE = 1 << 16  # elements from which on an operation is worth a compiled kernel
 _PASSES = 8  # over the arcs that normalisation is counted as
 _NARROW = 8  # columns below which a row has nothing to vectorise
+_CACHE = 1 << 22  # bytes of a matrix from which on its rows are fetched ahead
+_LINES = 1 << 8  # bytes of a row up to which they are
+_FETCHED = 12
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -68,7 +71,7 @@ def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
     if compiled is None or dense.shape[1] < _NARROW or not _plain(csr.values(), dense, out):
         return None
     entries = (csr.crow_indices(), csr.col_indices(), csr.values())
-    _divided(compiled.matmul, len(out), *map(_array, entries), _array(dense), _array(out))
+    _divided(compiled.matmul, len(out), *map(_array, entries), _array(dense), _array(out), _ahead(dense))
     return out
 
 
@@ -78,7 +81,7 @@ def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | 
     if compiled is None or not _plain(left, right):
         return None
     out = left.new_empty(len(col))
-    _divided(compiled.inner, len(left), *map(_array, (rowptr, col, left, right, out)))
+    _divided(compiled.inner, len(left), *map(_array, (rowptr, col, left, right, out)), _ahead(right))
     return out
 
 
@@ -113,6 +116,11 @@ def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: T
     ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
     _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out))
     return out
+
+
+def _ahead(dense: Tensor) -> int:
+    """How many entries ahead the rows of a matrix are fetched that no cache holds; long rows fetch themselves."""
+    return _FETCHED if dense.nbytes > _CACHE and dense[0].nbytes <= _LINES else 0
 
 
 def _weights(block: GraphBatch, like: Tensor) -> Tensor:

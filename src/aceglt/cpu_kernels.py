@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 _compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
 _contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -49,8 +52,34 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
                 lanes >>= _16
 
 
+@intrinsic
+def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
+    """Begin to load a row of a matrix [n, width] into the cache: LLVM's prefetch, which numba has no function for."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
+        offset = builder.mul(context.cast(builder, arguments[1], row, types.intp), stride)
+        address = builder.add(builder.ptrtoint(array.data, stride.type), offset)
+        pointer, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(address, pointer), flag(0), flag(3), flag(1)])  # to read, soon, data
+        return context.get_dummy_value()
+
+    return types.void(matrix, row), emit
+
+
+@_compiled
+def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) -> None:
+    """Begin to load the rows that come `ahead` entries later; 0 leaves that to the processor."""
+    if ahead:
+        for k in range(begin, end):
+            _fetch_row(dense, col[min(k + ahead, stop)])
+
+
 @_contracted
-def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
+def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
     """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often.
 
     Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
@@ -58,6 +87,7 @@ def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any
     width = dense.shape[1]
     for i in range(first, last):
         begin, end, total = rowptr[i], rowptr[i + 1], out[i]
+        _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
         rest = (end - begin) % 4
         total[:] = 0
         for k in range(begin, begin + rest):
@@ -72,11 +102,12 @@ def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any
 
 
 @_reordered
-def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any) -> None:
+def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
     """Inner products left[row] · right[col] at the entries of a CSR matrix."""
     width = left.shape[1]
     for i in range(first, last):
         a = left[i]
+        _fetch(right, col, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
         for k in range(rowptr[i], rowptr[i + 1]):
             b, total = right[col[k]], a.dtype.type(0)
             for c in range(width):
