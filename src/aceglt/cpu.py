@@ -97,7 +97,8 @@ def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor
     assert compiled is not None
     values, root = slots.new_empty(block.num_arcs), slots.new_empty(len(block.rowptr) - 1)
     rowptr, weight = _array(block.rowptr), _weights(block, slots)
-    _divided(compiled.arc_roots, len(root), rowptr, *map(_array, (block.slot32, slots, weight, values, root)))
+    places = (block.slot32, slots, weight, values, root)
+    _divided(compiled.arc_roots, len(root), rowptr, *map(_array, places), _ahead(slots))
     out = torch.empty_like(values)
     _divided(compiled.scale_arcs, len(root), rowptr, *map(_array, (block.col32, values, root, out)))
     return out, values, root
@@ -114,7 +115,7 @@ def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: T
     slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
     out = root.new_empty(len(block.arcs_of_slot))
     ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
-    _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out))
+    _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), _ahead(grad))
     return out
 
 

@@ -54,11 +54,11 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
 
 @intrinsic
 def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
-    """Begin to load a row of a matrix [n, width] into the cache: LLVM's prefetch, which numba has no function for."""
+    """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
+        stride = cgutils.unpack_tuple(builder, array.strides, matrix.ndim)[0]
         offset = builder.mul(context.cast(builder, arguments[1], row, types.intp), stride)
         address = builder.add(builder.ptrtoint(array.data, stride.type), offset)
         pointer, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
@@ -116,10 +116,13 @@ def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, o
 
 
 @_contracted
-def arc_roots(first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any) -> None:
+def arc_roots(
+    first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any, ahead: int
+) -> None:
     """Values of the arcs, slots[slot] · weight (empty: 1), and each row's inverse root of the magnitudes' sum."""
     for i in range(first, last):
         total = root.dtype.type(0)
+        _fetch(slots, slot, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
         for k in range(rowptr[i], rowptr[i + 1]):
             value = slots[slot[k]]
             if len(weight):
@@ -177,12 +180,15 @@ def slot_gradients(
     slope: Any,
     grad: Any,
     out: Any,
+    ahead: int,
 ) -> None:
     """Of each slot from its (no, one or two) arcs; slope [nodes] is the gradient of the sums of magnitudes."""
     total = len(grad)
     for e in range(first, last):
         k, reverse = arcs[e, 0], arcs[e, 1]
         out[e] = 0
+        if ahead:
+            _fetch_row(grad, arcs[min(e + ahead, last - 1), 1])
         if k < total:
             i, j = row[k], col[k]
             change, magnitude = grad[k], slope[i]
