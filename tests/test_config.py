@@ -34,7 +34,7 @@ def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
     config = resolve("paper", dataset=spelling(dataset))
     assert training(config) == TABLE_S2[dataset]
     assert (config.epochs, config.signal, config.preset) == (200, "labels", "paper")
-    assert config.decay_scores
+    assert (config.decay_scores, config.allocation, config.scoring_epochs) == (True, "global", 200)
     assert not config.clamp_scores
     assert config.method_options == {"temperature": 1.0, "replacement": True}
 
@@ -44,7 +44,7 @@ def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
     config = resolve("ugs", dataset=dataset, method="ugs")
     assert training(config) == UGS_GCN[dataset]
     assert (config.epochs, config.signal) == (200, "labels")
-    assert config.decay_scores
+    assert (config.decay_scores, config.allocation, config.scoring_epochs) == (True, "global", 200)
     assert not config.clamp_scores
     assert config.method_options == {}
 
@@ -53,7 +53,10 @@ def test_the_default_is_ace_with_a_teacher() -> None:
     config = resolve()
     assert config == Config()
     assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
-    assert training(config) == (5e-4, 1e-4, 1e-4, 1e-2)
+    assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
+    assert (config.decay_scores, config.allocation, config.teacher_temperature) == (False, "balanced", 0.5)
+    assert config.scoring_epochs == 60
+    assert resolve(epochs=7).scoring_epochs == 7
     assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
     assert (config.prune_model, config.prune_graph, config.fixed_model, config.fixed_graph) == (0.2, 0.05, 0.2, 0.05)
     assert config.test
@@ -61,7 +64,9 @@ def test_the_default_is_ace_with_a_teacher() -> None:
 
 @pytest.mark.parametrize("preset", ["paper", "ugs"])
 def test_a_dataset_that_the_source_does_not_name_trains_with_the_defaults(preset: str) -> None:
-    assert training(resolve(preset, dataset="mine.npz")) == training(Config())
+    config = resolve(preset, dataset="mine.npz")
+    assert (config.lr, config.weight_decay) == (Config.lr, Config.weight_decay)
+    assert (config.lambda_edges, config.lambda_weights) == (1e-4, 1e-4)
 
 
 def test_preset_quick_is_shorter() -> None:
@@ -189,6 +194,9 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("lambda_edges", -1.0, "lambda_edges must be 0 or more"),
         ("lambda_weights", float("nan"), "lambda_weights must be finite"),
         ("beta", -1.0, "beta must be 0 or more"),
+        ("teacher_temperature", 0.0, "teacher_temperature must be above 0"),
+        ("score_epochs", 0, "score_epochs must be 1 or more"),
+        ("allocation", "layers", "unknown allocation 'layers'; known are balanced, global"),
         ("prune_model", 1.0, "prune_model must be between 0 and 1, found 1.0"),
         ("prune_graph", 0.0, "prune_graph must be between 0 and 1, found 0.0"),
         ("fixed_model", 1.0, "fixed_model must be 0 or more and below 1, found 1.0"),

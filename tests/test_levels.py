@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -94,7 +95,7 @@ def test_there_is_a_teacher_only_when_it_is_asked_for(signal: str, taught: bool)
 
 
 def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
-    search = make_search(seeds=(5,), epochs=10)
+    search = make_search(seeds=(5,), epochs=10, teacher_temperature=0.25)
     dense = fit(
         search.problem,
         search.backbone,
@@ -113,7 +114,7 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     graph = search.problem.graph.batch(search.full_masks().edges, True)
     ones = torch.ones(1, search.total.edges)
     logits = search.backbone.apply(search.backbone.weights(dense.params), graph, ones, search.problem.features)
-    assert torch.equal(state.soft, logits.softmax(dim=-1))
+    assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
 @pytest.mark.parametrize("signal", ["teacher", "labels"])
@@ -132,11 +133,17 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
         def cost(self, epochs: int) -> int:
             return 0
 
-    search = make_search(Asking(), signal=signal, lambda_edges=0.1, lambda_weights=0.2, score_epoch="last", beta=0.3)
+    search = make_search(
+        Asking(), signal=signal, lambda_edges=0.1, lambda_weights=0.2, score_epoch="last", beta=0.3, score_epochs=2
+    )
     state = search.train_dense(State())
     search.select(state)
     level, masks, found = seen[0]
-    assert level.epochs == 4
+    assert level.epochs == 2
+    assert [q.part.stop - q.part.start for q in level.quotas] == [
+        math.prod(s) for _, s in search.backbone.prunable.shapes
+    ]
+    assert sum(q.keep for q in level.quotas) == level.keep.weights
     assert tuple(level.seeds) == (0, 1)
     for batch, part in enumerate((masks, masks.complement())):
         alone = fit(
@@ -147,7 +154,7 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
             3,
             Training(search.config.lr, search.config.weight_decay),
             rng.keys((0, 1), 1, "both", batch),
-            scoring=Scoring(0.1, 0.2, decay=True, clamp=False, epoch="last"),
+            scoring=Scoring(0.1, 0.2, decay=False, clamp=False, epoch="last"),
             soft=Soft(state.soft, 0.3) if state.soft is not None else None,
         )
         rows = slice(2 * batch, 2 * batch + 2)

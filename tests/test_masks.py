@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import generator
 from scipy import stats
 from torch import Tensor
 
 from aceglt import rng
-from aceglt.masks import Counts, Masks, Scores, lowest, prune, share
+from aceglt.masks import Counts, Masks, Quota, Scores, _lowest_together, lowest, prune, share
 
 
 @st.composite
@@ -116,6 +117,31 @@ def test_pruning_draws_ties_by_the_key() -> None:
     assert not torch.equal(first.edges, pruned(2, 3).edges)
     assert not torch.equal(first.weights[0], first.weights[1])
     assert not torch.equal(first.weights, first.edges)
+
+
+def test_pruning_by_quotas_ranks_each_part_by_itself() -> None:
+    masks = Masks.full(1, Counts(6, 1))
+    scores = Scores(torch.tensor([[1.0, -9.0, 2.0, 0.3, -0.1, 0.2]]), torch.ones(1, 1))
+    quotas = [Quota(slice(0, 3), 1), Quota(slice(3, 6), 2)]
+    pruned = prune(masks, scores, Counts(3, 1), rng.keys([0], "prune"), quotas)
+    assert pruned.weights.tolist() == [[False, True, False, True, False, True]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([torch.float32, torch.float64]))
+def test_all_runs_at_once_choose_what_each_chooses_alone(runs: int, n: int, seed: int, dtype: torch.dtype) -> None:
+    g = generator(seed)
+    values = torch.randint(-3, 4, (runs, n), generator=g).to(dtype) * 0.7  # many ties, both signs, zeros
+    candidates = torch.rand(runs, n, generator=g) < 0.7
+    k = int(torch.randint(0, int(candidates.sum(dim=1).min()) + 1, (1,), generator=g))
+    key = rng.keys(range(runs), seed)
+    assert torch.equal(_lowest_together(values, candidates, k, key), lowest(values, candidates, k, key))
+
+
+def test_all_runs_at_once_need_enough_candidates() -> None:
+    values, candidates = torch.ones(2, 3), torch.tensor([[True, True, True], [True, False, False]])
+    with pytest.raises(ValueError, match="asked for 2 of 1 candidates"):
+        _lowest_together(values, candidates, 2, rng.keys([0, 1], "x"))
 
 
 def test_pruning_refuses_to_keep_fewer_than_none() -> None:

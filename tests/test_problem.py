@@ -140,6 +140,12 @@ def test_loss_is_the_mean_cross_entropy_of_the_training_nodes() -> None:
         assert loss == pytest.approx(by_hand / len(problem.train))
 
 
+def test_a_temperature_below_1_makes_the_teacher_surer() -> None:
+    logits = torch.tensor([[[0.0, math.log(3.0)]]])
+    assert tiny_problem().soften(logits).tolist() == [[[pytest.approx(0.25), pytest.approx(0.75)]]]
+    assert tiny_problem().soften(logits, 0.5).tolist() == [[[pytest.approx(0.1), pytest.approx(0.9)]]]
+
+
 def test_the_teacher_adds_beta_times_the_cross_entropy_of_all_nodes() -> None:
     problem = tiny_problem()
     logits = torch.randn(2, NODES, 3, generator=generator(2), dtype=torch.float64)

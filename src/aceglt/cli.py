@@ -200,19 +200,32 @@ def search(
             panel=_SCORE,
         ),
     ] = None,
-    lambda_edges: Annotated[float | None, _option("λ1: L1 on edge scores [default: 1e-4].", panel=_SCORE)] = None,
-    lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 1e-4].", panel=_SCORE)] = None,
+    lambda_edges: Annotated[
+        float | None, _option("λ1: L1 on edge scores [default: 0; gebt 1e-4].", panel=_SCORE)
+    ] = None,
+    lambda_weights: Annotated[float | None, _option("λ2: L1 on weight scores [default: 0].", panel=_SCORE)] = None,
     beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
+    teacher_temperature: Annotated[
+        float | None,
+        _option("Divides the teacher's outputs; below 1 it is surer than it was [default: 0.5].", panel=_SCORE),
+    ] = None,
+    score_epochs: Annotated[
+        int | None, _option("How long a level's scores are trained [default: 60; gebt: up to 100].", panel=_SCORE)
+    ] = None,
     score_epoch: Annotated[
         str | None,
         _option("Whose scores decide: the best-validation epoch's or the last: best or last.", panel=_SCORE),
     ] = None,
     decay_scores: Annotated[
         bool | None,
-        _option("Whether weight decay touches scores.", "--decay-scores/--no-decay-scores", panel=_SCORE),
+        _option("Whether weight decay touches scores [default: no].", "--decay-scores/--no-decay-scores", panel=_SCORE),
     ] = None,
     clamp_scores: Annotated[
         bool | None, _option("Whether scores are kept in [0, 1].", "--clamp-scores/--no-clamp-scores", panel=_SCORE)
+    ] = None,
+    allocation: Annotated[
+        str | None,
+        _option("Weights ranked against each other: of a matrix (balanced [default]) or all (global).", panel=_SCORE),
     ] = None,
     prune_model: Annotated[
         float | None, _option("Share of alive weights that goes per level [default: 0.2].", panel=_SCORE)
@@ -281,9 +294,12 @@ def search(
         "lambda_edges": lambda_edges,
         "lambda_weights": lambda_weights,
         "beta": beta,
+        "teacher_temperature": teacher_temperature,
+        "score_epochs": score_epochs,
         "score_epoch": score_epoch,
         "decay_scores": decay_scores,
         "clamp_scores": clamp_scores,
+        "allocation": allocation,
         "prune_model": prune_model,
         "prune_graph": prune_graph,
         "fixed_model": fixed_model,
@@ -294,7 +310,7 @@ def search(
     }
     names, own = take(choices)
     config = resolve(preset, **names)
-    cost = runner.build_method(config, own).cost(config.epochs) + config.epochs
+    cost = runner.build_method(config, own).cost(config.scoring_epochs) + config.epochs
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(

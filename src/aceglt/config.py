@@ -23,6 +23,7 @@ EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
 PARTITIONS_BY = ("random", "clusters")
+ALLOCATIONS = ("balanced", "global")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
@@ -32,6 +33,12 @@ MAX_LAYERS = 1000
 
 TUPLES = ("seeds", "prunable")
 """Fields whose value is itself a list."""
+
+SCORING = (
+    "signal", "beta", "teacher_temperature", "lambda_edges", "lambda_weights", "decay_scores", "clamp_scores",
+    "score_epoch", "score_epochs", "allocation",
+)  # fmt: skip
+"""Fields that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
 
 STEERING = ("levels", "target_model", "target_graph", "patience")
 """Fields that say when to stop; a run may be continued with other values of them."""
@@ -81,13 +88,20 @@ class Config:
     """Whether torch is held to algorithms that give the same bits in every run on the same machine."""
     lr: float = 0.01
     weight_decay: float = 5e-4
-    lambda_edges: float = 1e-4
-    lambda_weights: float = 1e-4
+    lambda_edges: float = 0.0
+    lambda_weights: float = 0.0
     beta: float = 10.0
     """Weight of the teacher's signal."""
-    decay_scores: bool = True
+    teacher_temperature: float = 0.5
+    """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
+    decay_scores: bool = False
     clamp_scores: bool = False
     score_epoch: str = "best"
+    score_epochs: int | None = 60
+    """How long a level's scores are trained, at most `epochs`; None is as long."""
+    allocation: str = "balanced"
+    """Among which weights pruning ranks: all (`global`), or those of each matrix, which keeps a number in proportion to
+    the sum of its sides (`balanced`), so that no layer dies out."""
     prune_model: float = 0.2
     """Share of the alive weights that goes per level."""
     prune_graph: float = 0.05
@@ -124,6 +138,7 @@ class Config:
         _one_of_or_own("method", self.method, METHODS)
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("partition_by", self.partition_by, PARTITIONS_BY)
+        _one_of("allocation", self.allocation, ALLOCATIONS)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -140,7 +155,9 @@ class Config:
         for name in ("layers", "checkpoint_blocks"):
             if getattr(self, name) and self.backbone != "resgcn":
                 raise ConfigError(f"{name} is for the backbone resgcn; {self.backbone} does not have it")
-        _check("lr", self.lr, self.lr > 0, "above 0")
+        for name in ("lr", "teacher_temperature"):
+            _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
+        _check("score_epochs", self.score_epochs, self.scoring_epochs >= 1, "1 or more")
         _check("embedding", self.embedding, 1 <= self.embedding <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
@@ -172,6 +189,11 @@ class Config:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
         if self.patience is not None:
             _check("patience", self.patience, self.patience >= 1, "1 or more")
+
+    @property
+    def scoring_epochs(self) -> int:
+        """How long a level's scores are trained."""
+        return self.epochs if self.score_epochs is None else min(self.score_epochs, self.epochs)
 
     @property
     def reads_edge_features(self) -> bool:
@@ -259,8 +281,14 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
     return max(needed)
 
 
-# What chooses masks without trained scores, or as its authors train them, is taught by labels alone.
-_METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"random": {"signal": "labels"}, "gebt": {"signal": "labels"}}
+# How UGS and the paper score and prune; λ where they do not name the dataset.
+_PUBLISHED: dict[str, Any] = {
+    "signal": "labels", "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True, "score_epochs": None,
+    "allocation": "global",
+}  # fmt: skip
+
+# What chooses masks without trained scores is taught by labels alone; early birds are drawn as their authors do.
+_METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"random": {"signal": "labels"}, "gebt": _PUBLISHED}
 _BACKBONE_DEFAULTS = {"resgcn": {"hidden": 128}}
 
 # Table S2 of the paper: learning rate, decay, λ1 (edges), λ2 (weights).
@@ -314,12 +342,12 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
         options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
         training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
         link = _UGS_LINK if task == "link" and dataset != "ogbl-collab" else {}
-        return {"signal": "labels", "levels": 20, "method_options": options, **training, **link}
+        return {**_PUBLISHED, "levels": 20, "method_options": options, **training, **link}
     if preset == "ugs" and task == "link":
-        return {"signal": "labels", "levels": 20, **({} if dataset == "ogbl-collab" else _UGS_LINK)}
+        return {**_PUBLISHED, "levels": 20, **({} if dataset == "ogbl-collab" else _UGS_LINK)}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
-        return {"signal": "labels", "levels": 20, **dict(zip(_NAMES, values, strict=False))}
+        return {**_PUBLISHED, "levels": 20, **dict(zip(_NAMES, values, strict=False))}
     training = {"lr": _GAT_RATE} if backbone == "gat" and task != "link" else {}
     if preset == "quick":
         options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}

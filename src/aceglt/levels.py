@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from aceglt import rng
+from aceglt.allocation import balanced
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.importance import Excerpt, fluctuation, importance, sample
 from aceglt.macs import inference_macs
-from aceglt.masks import Counts, Masks, Scores, share
+from aceglt.masks import Counts, Masks, Quota, Scores, share
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.parts import WHOLE, Parts, Places
 from aceglt.problem import Problem, Soft, Split
@@ -142,7 +143,7 @@ class Search:
         if self.config.signal != "teacher":
             return replace(state, dense=outcome)
         made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts)
-        soft = self.problem.soften(made)
+        soft = self.problem.soften(made, self.config.teacher_temperature)
         return replace(state, dense=outcome, soft=soft)
 
     def select(self, state: State) -> State:
@@ -193,6 +194,12 @@ class Search:
         prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
+    def quotas(self, keep: Counts) -> list[Quota]:
+        """How many weights of each matrix, where pruning is balanced between them."""
+        if self.config.allocation == "global":
+            return []
+        return balanced(self.backbone.prunable, keep.weights)
+
     def macs(self, alive: Counts | None = None) -> int:
         """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
         alive = alive or self.total
@@ -207,7 +214,7 @@ class Search:
 
     def cost(self) -> tuple[int, int]:
         """Epochs per run: of the dense baseline, and of one level."""
-        return self.config.epochs, self.method.cost(self.config.epochs) + self.config.epochs
+        return self.config.epochs, self.method.cost(self.config.scoring_epochs) + self.config.epochs
 
     def _level(self, state: State) -> Level:
         c = self.config
@@ -221,7 +228,8 @@ class Search:
             batches = masks.runs // len(c.seeds)
             return self._fit(number, phase, masks, epochs, batches, replace(scoring, weights=weights), soft, watch)
 
-        return Level(number, self.start_masks(state), self.keep(state), c.seeds, c.epochs, train_scores)
+        keep = self.keep(state)
+        return Level(number, self.start_masks(state), keep, c.seeds, c.scoring_epochs, train_scores, self.quotas(keep))
 
     def _train_in_isolation(self, level: int, masks: Masks) -> tuple[Outcome, Params]:
         began = time.monotonic()

@@ -126,8 +126,8 @@ class Problem(ABC):
         """[S] training loss of outputs [S, N, C]; `key` [S] is for random draws of this step."""
 
     @abstractmethod
-    def soften(self, outputs: Tensor) -> Tensor:
-        """A teacher's outputs as soft targets."""
+    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
+        """A teacher's outputs as soft targets, surer of themselves at a temperature below 1."""
 
     @abstractmethod
     def measure(self, outputs: Tensor, split: Split) -> Tensor:

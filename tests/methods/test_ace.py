@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Scores
+from aceglt.masks import Counts, Masks, Quota, Scores
 from aceglt.methods import Ace, Level, Selection, Ugs
 from aceglt.train import Fit
 
@@ -73,6 +73,17 @@ class FakeTraining:
 def select(training: FakeTraining, ace: Ace, start: Masks | None = None) -> Selection:
     start = start or Masks.full(training.runs, Counts(WEIGHTS, EDGES))
     return ace.select(Level(1, start, KEEP, tuple(range(training.runs)), 200, training))
+
+
+def test_weights_are_exchanged_within_their_matrix() -> None:
+    quotas = [Quota(slice(0, 14), 6), Quota(slice(14, 20), 4)]
+    training = FakeTraining([[Round(low=(5, 14, 4), high=(13, 19, 12))]], [[]])
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, quotas)
+    selection = Ace(rounds=1, exchange=0.5).select(level)
+    assert alive(training.calls["refine 0"].weights[0]) == {*range(6), 14, 15, 16, 17}
+    # three of each in the first matrix, one in the second
+    assert alive(selection.masks.weights[0]) == {1, 2, 3, 11, 12, 13, 15, 16, 17, 19}
+    assert selection.diagnostics["ace"]["weights"]["exchanged"] == [(4,)]
 
 
 def alive(mask: Tensor) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aceglt.config import SCORING, resolve
 from aceglt.errors import ConfigError
 from aceglt.reproduction import EXHIBITS, Scale, exhibit
 from aceglt.reproduction.quotes import quote, quotes
@@ -35,7 +36,18 @@ def test_every_cell_is_a_search_with_a_name_of_its_own(name: str) -> None:
     for cell in cells:
         config = cell.config(Scale())
         build_method(config)
-        assert (config.preset, config.signal, config.epochs, config.seeds) == ("paper", "labels", 200, (0, 1, 2))
+        signal = "teacher" if cell.variant == "ours" else "labels"
+        assert (config.preset, config.signal, config.epochs, config.seeds) == ("paper", signal, 200, (0, 1, 2))
+
+
+def test_ours_searches_as_the_default_does_and_trains_as_the_paper_does() -> None:
+    (cell,) = exhibit("table1").pick(["cora/gcn/model/ace/ours"])
+    (paper,) = exhibit("table1").pick(["cora/gcn/model/ace"])
+    config, default, published = cell.config(Scale()), resolve(dataset="cora"), paper.config(Scale())
+    assert build_method(config) == build_method(default)
+    assert [getattr(config, name) for name in SCORING] == [getattr(default, name) for name in SCORING]
+    assert (config.lr, config.weight_decay, config.epochs) == (published.lr, published.weight_decay, published.epochs)
+    assert build_method(published) != build_method(default)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +127,9 @@ def test_levels_beyond_what_a_table_shows_are_not_searched() -> None:
 
 def test_cells_are_picked_by_any_of_their_parts() -> None:
     table = exhibit("table1")
-    assert len(table.pick(["cora/gcn"])) == 8
+    assert len(table.pick(["cora/gcn"])) == 10
+    assert len(table.pick(["graph/ace"])) == 18
+    assert [cell.variant for cell in table.pick(["cora/gcn/graph/ace"])] == [""]
     assert len(table.pick(["Cora/GCN/graph/ugs"])) == 1
     assert {cell.method for cell in table.pick(["ugs", "ace"])} == {"ugs", "ace"}
     with pytest.raises(ConfigError, match=r"table1 has no cell 'cora/resgcn'; join any of cora, gcn, .* with /"):

@@ -55,7 +55,7 @@ class Ace:
 
     def select(self, level: Level) -> Selection:
         pruned = Ugs().select(level)
-        sides = _Sides.start(pruned.masks, self.exchange)
+        sides = _Sides.start(pruned.masks, [quota.part for quota in level.quotas], self.exchange)
         candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
         for t in range(self.rounds):
             masks = sides.masks()
@@ -84,13 +84,17 @@ class _Drawn:
     retained: Tensor  # [n] scores of the retained part
     pruned: Tensor  # [n] scores of the pruned part
 
+    def __getitem__(self, part: slice) -> _Drawn:
+        return _Drawn(self.mask[part], self.retained[part], self.pruned[part])
+
 
 @dataclass(frozen=True)
 class _Side:
     """The weights, or the edges, of one run during refinement."""
 
     mask: Tensor  # [n] bool: the retained part
-    k: int
+    parts: Sequence[slice]  # neighbours that are exchanged among themselves
+    k: tuple[int, ...]  # of each
     last: _Drawn | None = None
     into: Tensor | None = None  # [n] bool: last round's sample of the pruned part
     similarity: tuple[float, ...] = ()
@@ -101,17 +105,17 @@ class _Side:
     def refine(self, retained: Tensor, pruned: Tensor, keys: Sequence[Tensor], ace: Ace) -> _Side:
         """One round (lines 7 to 16 of Algorithm 2); `keys` are for its draws and for drawing them anew."""
         now = _Drawn(self.mask, retained, pruned)
-        out, into, size = _draw(now, self.k, keys[:_DRAWS], ace)
+        out, into, size = self._draw(now, self.k, keys[:_DRAWS], ace)
         similarity = 0.0
         if self.into is not None:
             similarity = sampling.cosine(int((out & self.into).sum()), size, self.exchanged[-1])
         repeats = similarity > ace.threshold
         halve, redraw = repeats and ace.adaptive_k, repeats and ace.resample
-        k = max(1, self.k // 2) if halve else self.k
+        k = tuple(max(1, k // 2) if k else 0 for k in self.k) if halve else self.k
         if redraw:
             assert self.last is not None
             now = self.last
-            out, into, size = _draw(now, k, keys[_DRAWS:], ace)
+            out, into, size = self._draw(now, k, keys[_DRAWS:], ace)
         return replace(
             self,
             mask=now.mask ^ out ^ into,  # Equation 6
@@ -123,6 +127,12 @@ class _Side:
             resampled=self.resampled + redraw,
             exchanged=(*self.exchanged, size),
         )
+
+    def _draw(self, now: _Drawn, k: Sequence[int], keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor, int]:
+        """`_draw` of each of the parts: the samples side by side, and their size in all."""
+        drawn = [_draw(now[part], size, keys, ace) for part, size in zip(self.parts, k, strict=True)]
+        outs, intos, sizes = zip(*drawn, strict=True)
+        return torch.cat(outs), torch.cat(intos), sum(sizes)
 
 
 def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor, int]:
@@ -144,10 +154,16 @@ class _Sides:
     edges: tuple[_Side, ...]
 
     @classmethod
-    def start(cls, masks: Masks, exchange: float) -> _Sides:
+    def start(cls, masks: Masks, parts: Sequence[slice], exchange: float) -> _Sides:
+        """`parts` of the weights; none if they are one."""
+
+        def side(mask: Tensor, parts: Sequence[slice]) -> _Side:
+            return _Side(mask, parts, tuple(_sample_size(mask[part], exchange) for part in parts))
+
+        whole = [slice(None)]
         return cls(
-            tuple(_Side(mask, _sample_size(mask, exchange)) for mask in masks.weights),
-            tuple(_Side(mask, _sample_size(mask, exchange)) for mask in masks.edges),
+            tuple(side(mask, parts or whole) for mask in masks.weights),
+            tuple(side(mask, whole) for mask in masks.edges),
         )
 
     def masks(self) -> Masks:

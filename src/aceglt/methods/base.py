@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aceglt import rng
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Scores
+from aceglt.masks import Counts, Masks, Quota, Scores
 from aceglt.train import Fit, Watch
 
 
@@ -38,8 +38,10 @@ class Level:
     """How many weights and edges must be alive in the selection."""
     seeds: Sequence[int]
     epochs: int
-    """Epochs of a full training."""
+    """Epochs that scores are trained for."""
     train_scores: TrainScores
+    quotas: Sequence[Quota] = ()
+    """How many weights of each matrix, where they are pruned matrix by matrix; they add up to what must be alive."""
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.rng`."""
@@ -73,7 +75,8 @@ class Method(Protocol):
         """Choose masks with exactly `level.keep` alive elements."""
 
     def cost(self, epochs: int) -> int:
-        """Epochs that `select` will train per run and level at most, for estimates of the time left."""
+        """Epochs that `select` will train per run and level at most, for estimates of the time left; `epochs` as the
+        level's."""
 
 
 def require(method: Method, option: str, ok: bool, expected: str) -> None:

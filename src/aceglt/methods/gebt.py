@@ -6,9 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from aceglt.masks import Counts, Masks, Scores, prune
+from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection, require
 
 _SIDES = ("weights", "edges")
@@ -39,58 +40,69 @@ class Gebt:
         require(self, "threshold", self.threshold > 0, "above 0")
 
     def select(self, level: Level) -> Selection:
-        full = Masks.full(level.masks.runs, level.masks.total, level.masks.weights.device)
-        key = level.key("drop")  # one key for all epochs: edges that tie must not change places by chance
-        birds = [_Bird(full[i : i + 1], level.keep, key[i : i + 1], self) for i in range(full.runs)]
+        flocks: dict[int, _Birds] = {}  # runs that train together, by the first
 
         def watch(runs: slice, epoch: int, scores: Scores) -> bool:
-            for i, bird in enumerate(birds[runs]):
-                bird.see(epoch, scores[i : i + 1])
-            return all(bird.settled for bird in birds[runs])
+            if epoch == 1:
+                flocks[runs.start] = _Birds(level, runs, self)
+            return flocks[runs.start].see(epoch, scores)
 
+        full = Masks.full(level.masks.runs, level.masks.total, level.masks.weights.device)
         level.train_scores(full, self.max_epochs, "early bird", weights=False, watch=watch)
-        masks = Masks.cat([bird.drawn[-1] for bird in birds])
-        diagnostics = {name: [getattr(bird, name) for bird in birds] for name in ("epoch", "distance", "settled")}
+        birds = [flocks[first] for first in sorted(flocks)]
+        diagnostics = {
+            name: torch.cat([getattr(each, name) for each in birds]).tolist()
+            for name in ("epoch", "distance", "settled")
+        }
+        masks = Masks.cat([each.masks for each in birds])
         return Selection(masks, None, {"gebt": diagnostics}, max(diagnostics["epoch"]))
 
     def cost(self, epochs: int) -> int:
         return self.max_epochs
 
 
-class _Bird:
-    """The masks of one run while it trains."""
+class _Birds:
+    """The masks of some runs while they train."""
 
-    def __init__(self, full: Masks, keep: Counts, key: Tensor, gebt: Gebt) -> None:
-        self._full, self._keep, self._key, self._gebt = full, keep, key, gebt
-        self._first: dict[str, float] = {}  # by side
-        self.drawn: deque[Masks] = deque(maxlen=gebt.window)
-        self.epoch = 0
-        self.distance = 1.0
-        self.settled = False
+    def __init__(self, level: Level, runs: slice, gebt: Gebt) -> None:
+        self._level, self._gebt = level, gebt
+        self._key = level.key("drop")[runs]  # one for all epochs: edges that tie must not change places by chance
+        self.masks = Masks.full(len(self._key), level.masks.total, self._key.device)
+        self._full, self._drawn = self.masks, deque[Masks](maxlen=gebt.window)
+        self.epoch = torch.zeros_like(self._key)
+        self.distance = torch.ones_like(self._key, dtype=torch.float64)
+        self._first = {side: torch.zeros_like(self.distance) for side in _SIDES}
+        self.settled = torch.zeros_like(self._key, dtype=torch.bool)
 
-    def see(self, epoch: int, scores: Scores) -> None:
-        """Draw this epoch's masks, unless the run has settled (in a batch it trains on with the others)."""
-        if self.settled:
-            return
-        masks = prune(self._full, scores, self._keep, self._key)
-        self.epoch = epoch
-        if len(self.drawn) == self._gebt.window:
-            self.distance = self._distance(masks)
-        self.drawn.append(masks)
-        self.settled = epoch >= self._gebt.min_epochs and self.distance < self._gebt.threshold
+    def see(self, epoch: int, scores: Scores) -> bool:
+        """Draw this epoch's masks for runs that have not settled, which train on with the others; whether all have."""
+        masks = prune(self._full, scores, self._level.keep, self._key, self._level.quotas)
+        going = ~self.settled
+        if len(self._drawn) == self._gebt.window:
+            self.distance = torch.where(going, self._distance(masks), self.distance)
+        self._drawn.append(masks)
+        self.masks = Masks(*(torch.where(going[:, None], _of(masks, s), _of(self.masks, s)) for s in _SIDES))
+        self.epoch = torch.where(going, epoch, self.epoch)
+        if epoch >= self._gebt.min_epochs:
+            self.settled |= self.distance < self._gebt.threshold
+        return bool(self.settled.all())
 
-    def _distance(self, masks: Masks) -> float:
-        """The mean over the two sides of the largest Hamming distance to the window's masks."""
-        largest = {side: max(_hamming(masks, last, side) for last in self.drawn) for side in _SIDES}
-        return sum(self._relative(side, distance) for side, distance in largest.items()) / len(_SIDES)
+    def _distance(self, masks: Masks) -> Tensor:
+        """[S] the mean over the two sides of the largest Hamming distance to the window's masks, in units of its first
+        non-zero value."""
+        total = torch.zeros_like(self.distance)
+        for side, first in self._first.items():
+            largest = torch.stack([_hamming(masks, last, side) for last in self._drawn]).amax(dim=0)
+            self._first[side] = first = torch.where(first > 0, first, largest)
+            total += largest / torch.where(first > 0, first, 1.0)
+        return total / len(_SIDES)
 
-    def _relative(self, side: str, distance: float) -> float:
-        """A distance in units of its first non-zero value."""
-        if distance > 0:
-            self._first.setdefault(side, distance)
-        return distance / self._first.get(side, 1.0)
+
+def _of(masks: Masks, side: str) -> Tensor:
+    part: Tensor = getattr(masks, side)
+    return part
 
 
-def _hamming(a: Masks, b: Masks, side: str) -> float:
-    """Share of the elements on which masks of one run differ."""
-    return float((getattr(a, side) != getattr(b, side)).double().mean())
+def _hamming(a: Masks, b: Masks, side: str) -> Tensor:
+    """[S] share of the elements on which masks differ."""
+    return (_of(a, side) != _of(b, side)).double().mean(dim=1)

@@ -22,7 +22,7 @@ class Random:
             torch.ones_like(level.masks.weights, dtype=torch.float32),
             torch.ones_like(level.masks.edges, dtype=torch.float32),
         )
-        return Selection(prune(level.masks, equal, level.keep, level.key("drop")))
+        return Selection(prune(level.masks, equal, level.keep, level.key("drop"), level.quotas))
 
     def cost(self, epochs: int) -> int:
         return 0

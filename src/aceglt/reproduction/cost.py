@@ -22,7 +22,7 @@ _HEADS = 8
 
 def epochs_per_seed(config: Config) -> int:
     """Epochs that a search trains per seed at most."""
-    return config.epochs + config.levels * (build_method(config).cost(config.epochs) + config.epochs)
+    return config.epochs + config.levels * (build_method(config).cost(config.scoring_epochs) + config.epochs)
 
 
 def seconds_to_search(config: Config, seeds: int, rate: float, on_gpu: bool) -> float:

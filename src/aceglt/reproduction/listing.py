@@ -92,7 +92,7 @@ class Progress:
     @contextmanager
     def __call__(self, cell: Cell, config: Config) -> Iterator[SearchObserver]:
         _line(self._console, f"{cell.name}, seeds {', '.join(map(str, config.seeds))}")
-        level = build_method(config).cost(config.epochs) + config.epochs
+        level = build_method(config).cost(config.scoring_epochs) + config.epochs
         with SearchProgress(self._console, config.levels, config.epochs, level, len(config.seeds)) as progress:
             yield progress
 
@@ -118,10 +118,16 @@ def _time(seconds: float) -> str:
 
 def _pattern(cells: Sequence[Cell]) -> str:
     """What the cells are all combinations of; the name of the first where they are something else."""
-    words = {"dataset": "datasets", "backbone": "backbones", "axis": "axes", "method": "methods", "variant": "variants"}
-    sizes = {words[name]: len({getattr(cell, name) for cell in cells}) for name in words}
+    sizes = {
+        "datasets": len({cell.dataset for cell in cells}),
+        "backbones": len({cell.backbone for cell in cells}),
+        "axes": len({cell.axis for cell in cells}),
+        "methods": len({(cell.method, cell.variant) for cell in cells}),
+    }
     if math.prod(sizes.values()) != len(cells):
         return f"{cells[0].name} …"
+    if len({cell.method for cell in cells}) == 1:
+        sizes["variants"] = sizes.pop("methods")
     return " × ".join(f"{size} {word}" for word, size in sizes.items() if size > 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -97,9 +98,10 @@ class LinkProblem(Problem):
         graph = self.graph.part(nodes, edges)
         return replace(self, graph=graph, x=self.x[nodes], val=none, val_negatives=none, test=none, test_negatives=none)
 
-    def soften(self, outputs: Tensor) -> Tensor:
-        """The embeddings: which pairs the student is taught on is drawn anew at every step."""
-        return outputs
+    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
+        """The embeddings, for inner products over the temperature: which pairs the student is taught on is drawn anew
+        at every step."""
+        return outputs / math.sqrt(temperature)
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         """ROC-AUC or Hits@K of the held-out edges; InfoClust does not train lengths, so it goes by the cosine."""

@@ -80,8 +80,8 @@ class NodeProblem(Problem):
         graph = self.graph.part(nodes, edges)
         return NodeProblem(self.name, graph, self.x[nodes], self.y[nodes], train, val, test, self.num_classes)
 
-    def soften(self, outputs: Tensor) -> Tensor:
-        return self.objective.soften(outputs)
+    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
+        return self.objective.soften(outputs / temperature)
 
     def reads(self, split: Split) -> Tensor | None:
         nodes: Tensor = getattr(self, split)

@@ -1,0 +1,51 @@
+"""How many weights each matrix keeps when pruning is balanced."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aceglt.allocation import balanced
+from aceglt.backbones.base import Layout
+
+shapes = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=5)
+
+
+def layout(sizes: list[tuple[int, int]]) -> Layout:
+    return Layout(tuple((f"w{i}", shape) for i, shape in enumerate(sizes)))
+
+
+def test_matrices_keep_in_proportion_to_their_sides_and_small_ones_all() -> None:
+    """GCN on Cora: sides 1945 and 519, of which the second matrix can use 3584 weights at most."""
+    cora = layout([(1433, 512), (512, 7)])
+    assert [q.keep for q in balanced(cora, 2464)] == [1945, 519]
+    assert [q.keep for q in balanced(cora, 24640)] == [24640 - 3584, 3584]
+    assert [q.part for q in balanced(cora, 10)] == [slice(0, 733696), slice(733696, 737280)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(shapes, st.data())
+def test_quotas_add_up_fit_and_never_grow_when_less_is_kept(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+    total = sum(a * b for a, b in sizes)
+    more = data.draw(st.integers(0, total))
+    less = data.draw(st.integers(0, more))
+    before, after = balanced(layout(sizes), more), balanced(layout(sizes), less)
+    assert (sum(q.keep for q in before), sum(q.keep for q in after)) == (more, less)
+    for (a, b), first, second in zip(sizes, before, after, strict=True):
+        assert 0 <= second.keep <= first.keep <= a * b == first.part.stop - first.part.start
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes, st.data())
+def test_no_matrix_that_is_not_full_is_more_than_one_weight_from_its_share(
+    sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    keep = data.draw(st.integers(0, sum(a * b for a, b in sizes)))
+    quotas = balanced(layout(sizes), keep)
+    rates = [q.keep / (a + b) for (a, b), q in zip(sizes, quotas, strict=True) if q.keep < a * b]
+    widths = [1 / (a + b) for a, b in sizes]
+    assert not rates or max(rates) - min(rates) <= max(widths) + 1e-9
+
+
+def test_nothing_to_prune_has_no_quotas() -> None:
+    assert balanced(Layout(()), 0) == []
