@@ -178,9 +178,9 @@ class Features:
         """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
         return _FeatureColumns(self, kept)
 
-    def exact(self, width: int) -> bool:
-        """Whether the product with a matrix of this width is the same bit by bit without columns whose rows are 0."""
-        return self._csr is not None and not self._csr.is_cuda and cpu.multiplies(self.nnz // 2, width)
+    def exact(self, kept: Tensor, width: int) -> bool:
+        """Whether `columns` makes the same product, bit by bit, with a matrix of this width whose other rows are 0."""
+        return self._csr is not None and cpu.multiplies(int(kept[self._csr.col_indices()].sum()), width)
 
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""

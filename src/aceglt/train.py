@@ -144,13 +144,20 @@ class _Trainer:
     def _settle(self, masks: Masks) -> None:
         """Find the places of training and validation, for alive edges, and the features that alive weights read."""
         train, val = _places(self.problem, self.backbone, masks.edges, self.soft is None)
-        name = self.backbone.reads_features
-        if name is not None and self.contrast is None:
-            alive = self.backbone.prunable.split(masks.weights)[name]
-            if all(place.features.exact(alive.shape[2]) for place in (train, val)):
-                self.rows = alive_rows(alive)
+        self.rows = self._read_rows(masks, (train, val))
         self.train = train.reading(self.rows)
         self.val = self.train if val is train else val.reading(self.rows)
+
+    def _read_rows(self, masks: Masks, places: tuple[_Place, ...]) -> Tensor | None:
+        """[F] the features that alive weights read, where leaving out the others pays and changes nothing."""
+        name = self.backbone.reads_features
+        if name is None or self.contrast is not None:
+            return None
+        alive = self.backbone.prunable.split(masks.weights)[name]
+        rows = alive_rows(alive)
+        if rows is None or not all(place.features.exact(rows, alive.shape[2]) for place in places):
+            return None
+        return rows
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
