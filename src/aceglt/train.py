@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from aceglt.errors import TrainingError
 from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
-from aceglt.parallel import Observer, side_by_side
+from aceglt.parallel import Observer, Spare, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
 from aceglt.update import Elements, FusedElements, Scoring, Training, alive_rows
@@ -86,19 +87,22 @@ def fit(
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
 
-    def train(g: slice, observer: Observer | None, beside: Executor | None = None) -> Fit:
+    def train(g: slice, observer: Observer | None, spare: Spare | None = None) -> Fit:
         trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
-        trainer.beside = beside
+        trainer.spare = spare
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
     workers = threads(problem, backbone, len(groups), parts)
     if not workers:
         return _cat([train(g, observer) for g in groups])
     _focuses(problem, backbone, soft is None)  # what the threads share is made before they begin
-    if workers == 1 < torch.get_num_threads():
-        with ThreadPoolExecutor(1) as spare:  # a core has nothing else to do
-            return _cat(side_by_side(partial(train, beside=spare), groups, observer, workers))
-    return _cat(side_by_side(train, groups, observer, workers))
+    with closing(Spare(torch.get_num_threads())) as spare:
+
+        def train_one(g: slice, observer: Observer | None) -> Fit:
+            with spare.training():
+                return train(g, observer, spare)
+
+        return _cat(side_by_side(train_one, groups, observer, workers))
 
 
 def threads(problem: Problem, backbone: Backbone, groups: int, parts: Parts = WHOLE) -> int:
@@ -137,7 +141,7 @@ class _Trainer:
         kind = FusedElements if gpu.serves(start.prunable) else Elements
         self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.rows)
         self.progress = _Progress(masks.runs, problem.device)
-        self.beside: Executor | None = None
+        self.spare: Spare | None = None
         """Where validation may run beside the training step."""
         self._begun = False
 
@@ -204,8 +208,9 @@ class _Trainer:
         begun, self._begun = self._begun, True
         if not begun and not self._capturable():
             return None
-        if self.beside is not None and self.val is not self.train and not self.backbone.buffers:
-            return self.beside.submit(self._validate, weights)
+        beside = self.spare.executor() if self.spare is not None else None
+        if beside is not None and self.val is not self.train and not self.backbone.buffers:
+            return beside.submit(self._validate, weights)
         self.elements.remember(self.progress.validated(self._validate(weights, state)))
         return None
 
