@@ -36,7 +36,7 @@ def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
     assert (config.epochs, config.signal, config.preset) == (200, "labels", "paper")
     assert (config.decay_scores, config.allocation, config.scoring_epochs) == (True, "global", 200)
     assert not config.clamp_scores
-    assert config.method_options == {"temperature": 1.0, "replacement": True}
+    assert config.method_options == {"rounds": 6, "temperature": 1.0, "replacement": True}
 
 
 @pytest.mark.parametrize("dataset", UGS_GCN)
@@ -55,6 +55,7 @@ def test_the_default_is_ace_with_a_teacher() -> None:
     assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
     assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
     assert (config.decay_scores, config.allocation, config.teacher_temperature) == (False, "balanced", 0.5)
+    assert config.degree_bonus == 1.0
     assert config.scoring_epochs == 60
     assert resolve(epochs=7).scoring_epochs == 7
     assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
@@ -193,6 +194,7 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("weight_decay", -1e-3, "weight_decay must be 0 or more"),
         ("lambda_edges", -1.0, "lambda_edges must be 0 or more"),
         ("lambda_weights", float("nan"), "lambda_weights must be finite"),
+        ("degree_bonus", -1.0, "degree_bonus must be 0 or more"),
         ("beta", -1.0, "beta must be 0 or more"),
         ("teacher_temperature", 0.0, "teacher_temperature must be above 0"),
         ("score_epochs", 0, "score_epochs must be 1 or more"),

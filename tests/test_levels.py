@@ -117,6 +117,32 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
+def test_the_degree_bonus_is_what_an_edge_weighs_in_symmetric_normalisation() -> None:
+    seen: list[Level] = []
+
+    class Looking:
+        name = "looking"
+
+        def select(self, level: Level) -> Selection:
+            seen.append(level)
+            return Random().select(level)
+
+        def cost(self, epochs: int) -> int:
+            return 0
+
+    search = make_search(Looking(), axis="graph", degree_bonus=0.5, signal="labels")
+    search.select(search.retrain(search.select(search.train_dense(State())))[0])
+    graph, level = search.problem.graph, seen[-1]
+    assert level.bonus is not None
+    assert not bool(level.masks.edges.all())
+    for run, alive in enumerate(level.masks.edges):
+        edges = graph.edges[:, alive]
+        degree = torch.bincount(edges.flatten(), minlength=graph.num_nodes) + 1
+        expected = 0.5 / (degree[edges[0]] * degree[edges[1]]).sqrt()
+        torch.testing.assert_close(level.bonus[run, alive], expected)
+    assert make_search(degree_bonus=0.0)._level(State()).bonus is None
+
+
 @pytest.mark.parametrize("signal", ["teacher", "labels"])
 def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_search(signal: str) -> None:
     """What a method gets from `train_scores` is what `fit` gives for two batches of the same runs."""

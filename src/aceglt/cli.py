@@ -227,6 +227,10 @@ def search(
         str | None,
         _option("Weights ranked against each other: of a matrix (balanced [default]) or all (global).", panel=_SCORE),
     ] = None,
+    degree_bonus: Annotated[
+        float | None,
+        _option("Importance that an edge gains between nodes with few edges [default: 1; gebt 0].", panel=_SCORE),
+    ] = None,
     prune_model: Annotated[
         float | None, _option("Share of alive weights that goes per level [default: 0.2].", panel=_SCORE)
     ] = None,
@@ -300,6 +304,7 @@ def search(
         "decay_scores": decay_scores,
         "clamp_scores": clamp_scores,
         "allocation": allocation,
+        "degree_bonus": degree_bonus,
         "prune_model": prune_model,
         "prune_graph": prune_graph,
         "fixed_model": fixed_model,

@@ -36,7 +36,7 @@ TUPLES = ("seeds", "prunable")
 
 SCORING = (
     "signal", "beta", "teacher_temperature", "lambda_edges", "lambda_weights", "decay_scores", "clamp_scores",
-    "score_epoch", "score_epochs", "allocation",
+    "score_epoch", "score_epochs", "allocation", "degree_bonus",
 )  # fmt: skip
 """Fields that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
 
@@ -102,6 +102,9 @@ class Config:
     allocation: str = "balanced"
     """Among which weights pruning ranks: all (`global`), or those of each matrix, which keeps a number in proportion to
     the sum of its sides (`balanced`), so that no layer dies out."""
+    degree_bonus: float = 1.0
+    """How much the importance of an edge gains, over the root of the product of its ends' degrees (themselves counted),
+    when `ugs` and `ace` prune: the last edges of a node stay longer."""
     prune_model: float = 0.2
     """Share of the alive weights that goes per level."""
     prune_graph: float = 0.05
@@ -159,7 +162,7 @@ class Config:
             _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
         _check("score_epochs", self.score_epochs, self.scoring_epochs >= 1, "1 or more")
         _check("embedding", self.embedding, 1 <= self.embedding <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
-        for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta"):
+        for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta", "degree_bonus"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
         for name in ("prune_model", "prune_graph"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < 1, "between 0 and 1")
@@ -284,8 +287,10 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
 # How UGS and the paper score and prune; λ where they do not name the dataset.
 _PUBLISHED: dict[str, Any] = {
     "signal": "labels", "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True, "score_epochs": None,
-    "allocation": "global",
+    "allocation": "global", "degree_bonus": 0.0,
 }  # fmt: skip
+
+_ROUNDS = {"rounds": 6}  # of ace
 
 # What chooses masks without trained scores is taught by labels alone; early birds are drawn as their authors do.
 _METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"random": {"signal": "labels"}, "gebt": _PUBLISHED}
@@ -339,19 +344,20 @@ def _preset(preset: str, dataset: str, backbone: str, method: str, task: str) ->
     """What a preset changes; on a dataset that its source does not name, the training settings stay the defaults."""
     dataset = dataset.lower()
     if preset == "paper":
-        options = {"temperature": 1.0, "replacement": True} if method == "ace" else {}
+        options: dict[str, Any] = {**_ROUNDS, "temperature": 1.0, "replacement": True} if method == "ace" else {}
         training = dict(zip(_NAMES, _PAPER.get(("link" if task == "link" else "node", dataset), ()), strict=False))
         link = _UGS_LINK if task == "link" and dataset != "ogbl-collab" else {}
         return {**_PUBLISHED, "levels": 20, "method_options": options, **training, **link}
+    options = _ROUNDS if method == "ace" else {}
     if preset == "ugs" and task == "link":
-        return {**_PUBLISHED, "levels": 20, **({} if dataset == "ogbl-collab" else _UGS_LINK)}
+        link = {} if dataset == "ogbl-collab" else _UGS_LINK
+        return {**_PUBLISHED, "levels": 20, "method_options": options, **link}
     if preset == "ugs":
         values = (*_UGS_TRAINING.get(dataset, ()), *_UGS_LAMBDAS.get((backbone, dataset), ()))
-        return {**_PUBLISHED, "levels": 20, **dict(zip(_NAMES, values, strict=False))}
+        return {**_PUBLISHED, "levels": 20, "method_options": options, **dict(zip(_NAMES, values, strict=False))}
     training = {"lr": _GAT_RATE} if backbone == "gat" and task != "link" else {}
     if preset == "quick":
-        options = {"rounds": 2, "refine_epochs": 20} if method == "ace" else {}
-        return {"levels": 5, "epochs": 100, "method_options": options, **training}
+        return {"levels": 5, "epochs": 100, **training}
     return training
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from aceglt.backbones.base import Backbone
-from aceglt.config import Config
+from aceglt.config import METHODS, Config
+from aceglt.methods import Ace
 from aceglt.ops import ARC_ELEMENTS_GPU
 from aceglt.parts import Parts
 from aceglt.problem import Problem
@@ -127,8 +128,11 @@ class Planner:
 
     @property
     def _all_runs(self) -> int:
-        """ACE, and perhaps a method of the user's own, trains two parts of every run together."""
-        return len(self.config.seeds) * (1 if self.config.method in ("random", "ugs", "gebt") else 2)
+        """ACE's rounds, and perhaps a method of the user's own, train two parts of every run together."""
+        config = self.config
+        rounds = config.method_options.get("rounds", Ace.rounds) if config.method == "ace" else 0
+        built_in = config.method in METHODS
+        return len(config.seeds) * (1 if built_in and not rounds else 2)
 
     @property
     def _most_runs(self) -> int:

@@ -327,9 +327,9 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
         Ace(**options)
 
 
-def test_the_defaults_are_those_of_the_design() -> None:
+def test_the_defaults_are_those_of_the_study() -> None:
     ace = Ace()
-    assert (ace.rounds, ace.refine_epochs, ace.exchange, ace.threshold) == (6, 30, 0.05, 0.6)
+    assert (ace.rounds, ace.refine_epochs, ace.exchange, ace.threshold) == (0, 30, 0.05, 0.6)
     assert (ace.temperature, ace.replacement, ace.keep) == (0.0, False, "last")
     assert ace.adaptive_k
     assert ace.resample

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy import stats
@@ -29,6 +31,13 @@ def test_the_lowest_magnitudes_go() -> None:
     assert selection.masks.weights.tolist() == [[True, False, True, False]]
     assert selection.masks.edges.tolist() == [[False, True, True]]
     assert selection.scores is not None
+
+
+def test_a_bonus_counts_beside_the_magnitude_of_edges() -> None:
+    level = level_with(torch.ones(1), torch.tensor([-0.1, 0.2, 0.3]), Counts(1, 1))
+    selection = Ugs().select(replace(level, bonus=torch.tensor([[0.5, 0.1, 0.2]])))
+    assert selection.masks.edges.tolist() == [[True, False, False]]
+    assert selection.diagnostics["edges"]["ties_at_threshold"] == [pytest.approx(1 / 3)]
 
 
 def test_ties_and_distinct_scores_are_counted_by_magnitude() -> None:

@@ -24,8 +24,8 @@ class Ace:
 
     name: ClassVar[str] = "ace"
 
-    rounds: int = 6
-    """T: rounds of refinement per level."""
+    rounds: int = 0
+    """T: rounds of refinement per level; the paper has 6."""
     refine_epochs: int = 30
     """Epochs that the retained and the pruned part are each trained per round."""
     exchange: float = 0.05

@@ -42,6 +42,12 @@ class Level:
     train_scores: TrainScores
     quotas: Sequence[Quota] = ()
     """How many weights of each matrix, where they are pruned matrix by matrix; they add up to what must be alive."""
+    bonus: Tensor | None = None  # [S, E] importance that edges have besides their scores
+
+    def importance(self, scores: Scores) -> Scores:
+        """What elements are ranked by when they are pruned."""
+        edges = scores.edges.abs()
+        return Scores(scores.weights.abs(), edges if self.bonus is None else edges + self.bonus)
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.rng`."""

@@ -23,9 +23,10 @@ class Ugs:
     def select(self, level: Level) -> Selection:
         scores = level.train_scores(level.masks, level.epochs, "score").scores
         assert scores is not None
-        masks = prune(level.masks, scores, level.keep, level.key("drop"), level.quotas)
+        ranked = level.importance(scores)
+        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
         first = initial_scores(level.key("score"), level.masks)
-        return Selection(masks, scores, _decidedness(level.masks, masks, first, scores), level.epochs)
+        return Selection(masks, scores, _decidedness(level.masks, masks, first, ranked), level.epochs)
 
     def cost(self, epochs: int) -> int:
         return epochs

@@ -23,7 +23,7 @@ AXES = {"model": "graph", "graph": "model"}
 
 _OUR_SETTINGS = {
     **{name: getattr(Config, name) for name in SCORING},
-    "method_options": {"temperature": 0.0, "replacement": False},
+    "method_options": {"rounds": 0, "temperature": 0.0, "replacement": False},
 }
 
 SPARSITIES = {"model": (20, 40, 50, 60, 70, 80), "graph": (10, 20, 30, 40, 50, 60)}
