@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -69,6 +70,24 @@ def test_sparse_products_agree(dtype: torch.dtype, threads: int, monkeypatch: py
     torch.testing.assert_close(compiled, x @ dense)
 
 
+def test_fetching_ahead_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
+    csr = ops.to_csr(x * (x > 0.6))
+    graph = random_graph(4, nodes=17, edges=40)
+    batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
+    left, right = torch.rand(2, 17, 16, generator=generator(5))
+
+    def products() -> Tensor:
+        inner = ops._sddmm(batch, torch.ones(batch.num_arcs), left, right)
+        return torch.cat([ops.product(csr, dense).flatten(), inner])
+
+    plain = products()
+    monkeypatch.setattr(cpu, "_CACHE", 0)
+    assert cpu._ahead(dense) > 0
+    assert torch.equal(products(), plain)
+
+
 def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(4, nodes=17, edges=40)
     batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
@@ -77,6 +96,27 @@ def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPa
     compiled, plain = both(monkeypatch, lambda: ops._sddmm(batch, values, left, right))
     torch.testing.assert_close(compiled, plain)
     torch.testing.assert_close(compiled, (left[batch.row] * right[batch.col]).sum(dim=1))
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+def test_normalisation_agrees(directed: bool, weighted: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(6, nodes=17, edges=40, directed=directed)
+    if weighted:
+        graph = replace(graph, edge_weight=torch.rand(graph.num_edges, generator=generator(7)))
+    alive = torch.rand(2, graph.num_edges, generator=generator(8)) < 0.8
+    batch = graph.batch(alive, self_loops=True)
+    wanted = torch.randn(batch.num_arcs, generator=generator(9))
+
+    def values_and_gradient() -> Tensor:
+        values = torch.randn(2, graph.num_edges, generator=generator(10)).requires_grad_()
+        out = ops.normalise(batch, values)
+        (grad,) = torch.autograd.grad(out @ wanted, values)
+        return torch.cat([out, grad.flatten()]).detach()
+
+    compiled, plain = both(monkeypatch, values_and_gradient)
+    torch.testing.assert_close(compiled, plain)
 
 
 def test_the_cut_between_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from aceglt import rng, train
 from aceglt.backbones import build
 from aceglt.errors import TrainingError
 from aceglt.masks import Counts
+from aceglt.parallel import Spare
 from aceglt.train import Fit, fit
 from aceglt.update import Scoring, Training
 
@@ -97,3 +98,15 @@ def test_large_problems_share_the_threads_of_each_operation(two_threads: None, m
     trained(observer=listener)
     assert listener.threads == {current_thread().name}
     assert listener.epochs == [1, 2, 3, 4] * 3
+
+
+def test_spare_threads_are_there_while_every_training_may_have_one() -> None:
+    spare = Spare(cores=2)
+    with spare.training():
+        assert spare.executor() is not None
+        with spare.training():
+            assert spare.executor() is None
+        beside = spare.executor()
+        assert beside is not None
+        assert beside.submit(lambda: 1).result() == 1
+    spare.close()

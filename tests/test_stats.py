@@ -18,6 +18,7 @@ from aceglt.stats import (
     best_level,
     highest_winning,
     highest_winning_per_seed,
+    holm,
     mean_std,
     p_worse,
     paired_t_test,
@@ -192,3 +193,20 @@ def test_importing_is_cheap() -> None:
     code += "print(*{'torch', 'scipy', 'numpy'} & (set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_holm_by_hand() -> None:
+    """Steps of 3, 2 and 1 tests; a corrected value is never below an earlier one, and never above 1."""
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_lies_between_no_correction_and_bonferroni(p: list[float]) -> None:
+    corrected = holm(p)
+    assert all(a <= c <= 1.0 for a, c in zip(p, corrected, strict=True))
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    assert [corrected[i] for i in order] == sorted(corrected)
+    assert corrected[order[0]] == min(1.0, len(p) * p[order[0]])

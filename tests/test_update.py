@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from samples import random_masks, tiny_problem
+from samples import random_masks, tiny_data, tiny_problem
 from search_samples import outcome, search
 
-from aceglt import rng, update
+from aceglt import cpu, ops, rng, train, update
 from aceglt.backbones import build
 from aceglt.masks import Counts
+from aceglt.problem import Problem
 from aceglt.train import Fit, fit, initial_scores
 from aceglt.update import Scoring, Training
 
@@ -52,6 +53,37 @@ def test_alive_elements_alone_train_bitwise_as_among_the_dead(
     assert compact.epoch.tolist() == masked.epoch.tolist()
     assert tensors(compact).keys() == tensors(masked).keys()
     for name, value in tensors(compact).items():
+        assert torch.equal(value, tensors(masked)[name]), name
+
+
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+@pytest.mark.parametrize("backbone_name", ["gcn", "gin"])
+@pytest.mark.parametrize("task", ["node", "inductive"])
+def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
+    task: str, backbone_name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    monkeypatch.setattr(ops, "_SPARSE_FORWARD", 1.0)  # the features are sparse
+    monkeypatch.setattr(ops, "_SPARSE_BACKWARD", 1.0)
+    problem = Problem.from_data(tiny_data(), "tiny", task)
+    backbone = build(backbone_name, problem.x.shape[1], problem.out_features, 8)
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    masks = random_masks(total, Counts(int(0.6 * total.weights), int(0.8 * total.edges)))
+    masks.weights[:, : 5 * 8] = False  # the rows of five features
+    start, key = backbone.init((0,)), rng.keys((0,), "update")
+
+    def result() -> tuple[Fit, bool]:
+        trainer = train._Trainer(problem, backbone, start, masks, Training(0.05, 0.01), key, scoring, None)
+        return trainer.run(5, None, None), trainer.rows is not None
+
+    fewer, left_out = result()
+    monkeypatch.setattr(update, "_COMPACT", -1.0)
+    masked, never = result()
+    assert left_out
+    assert not never
+    assert fewer.val.tolist() == masked.val.tolist()
+    for name, value in tensors(fewer).items():
         assert torch.equal(value, tensors(masked)[name]), name
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 _compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
 _contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -49,12 +52,42 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
                 lanes >>= _16
 
 
+@intrinsic
+def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
+    """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, array.strides, matrix.ndim)[0]
+        offset = builder.mul(context.cast(builder, arguments[1], row, types.intp), stride)
+        address = builder.add(builder.ptrtoint(array.data, stride.type), offset)
+        pointer, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(address, pointer), flag(0), flag(3), flag(1)])  # to read, soon, data
+        return context.get_dummy_value()
+
+    return types.void(matrix, row), emit
+
+
+@_compiled
+def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) -> None:
+    """Begin to load the rows that come `ahead` entries later; 0 leaves that to the processor."""
+    if ahead:
+        for k in range(begin, end):
+            _fetch_row(dense, col[min(k + ahead, stop)])
+
+
 @_contracted
-def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
-    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often."""
+def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
+    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often.
+
+    Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
+    """
     width = dense.shape[1]
     for i in range(first, last):
         begin, end, total = rowptr[i], rowptr[i + 1], out[i]
+        _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
         rest = (end - begin) % 4
         total[:] = 0
         for k in range(begin, begin + rest):
@@ -65,17 +98,103 @@ def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any
             x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
             row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
             for c in range(width):
-                total[c] += x0 * row0[c] + x1 * row1[c] + x2 * row2[c] + x3 * row3[c]
+                total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
 
 
 @_reordered
-def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any) -> None:
+def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
     """Inner products left[row] · right[col] at the entries of a CSR matrix."""
     width = left.shape[1]
     for i in range(first, last):
         a = left[i]
+        _fetch(right, col, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
         for k in range(rowptr[i], rowptr[i + 1]):
             b, total = right[col[k]], a.dtype.type(0)
             for c in range(width):
                 total += a[c] * b[c]
             out[k] = total
+
+
+@_contracted
+def arc_roots(
+    first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any, ahead: int
+) -> None:
+    """Values of the arcs, slots[slot] · weight (empty: 1), and each row's inverse root of the magnitudes' sum."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        _fetch(slots, slot, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            value = slots[slot[k]]
+            if len(weight):
+                value *= weight[k]
+            values[k] = value
+            total += abs(value)
+        root[i] = 1 / np.sqrt(total)
+
+
+@_contracted
+def scale_arcs(first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, out: Any) -> None:
+    """Values of the arcs times the roots of both ends."""
+    for i in range(first, last):
+        for k in range(rowptr[i], rowptr[i + 1]):
+            out[k] = values[k] * (root[i] * root[col[k]])
+
+
+@_contracted
+def root_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_target: Any
+) -> None:
+    """What the roots' gradient gets where they scale a target."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            total += grad[k] * values[k] * root[col[k]]
+        at_target[i] = total
+
+
+@_contracted
+def source_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_source: Any
+) -> None:
+    """And where they scale a source, first … last - 1: sums at random places, but of few enough for the cache."""
+    at_source[first:last] = 0
+    for i in range(len(rowptr) - 1):
+        k, end = rowptr[i], rowptr[i + 1]
+        while k < end and col[k] < first:
+            k += 1
+        while k < end and col[k] < last:
+            at_source[col[k]] += grad[k] * values[k] * root[i]
+            k += 1
+
+
+@_contracted
+def slot_gradients(
+    first: int,
+    last: int,
+    arcs: Any,
+    row: Any,
+    col: Any,
+    values: Any,
+    weight: Any,
+    root: Any,
+    slope: Any,
+    grad: Any,
+    out: Any,
+    ahead: int,
+) -> None:
+    """Of each slot from its (no, one or two) arcs; slope [nodes] is the gradient of the sums of magnitudes."""
+    total = len(grad)
+    for e in range(first, last):
+        k, reverse = arcs[e, 0], arcs[e, 1]
+        out[e] = 0
+        if ahead:
+            _fetch_row(grad, arcs[min(e + ahead, last - 1), 1])
+        if k < total:
+            i, j = row[k], col[k]
+            change, magnitude = grad[k], slope[i]
+            if reverse < total:
+                change += grad[reverse]
+                magnitude += slope[j]
+            out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
+            if len(weight):
+                out[e] *= weight[k]

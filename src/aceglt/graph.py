@@ -179,6 +179,11 @@ class Block:
     def num_arcs(self) -> int:
         return self.row.shape[0]
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether each arc has its reverse, with the same value, so that the matrix is its own transpose."""
+        return False
+
     @cached_property
     def col32(self) -> Tensor:
         return self.col.int()
@@ -228,6 +233,17 @@ class GraphBatch(Block):
     @property
     def num_nodes(self) -> int:
         return self.targets
+
+    @cached_property
+    def slot32(self) -> Tensor:
+        return self.slot.int()
+
+    @cached_property
+    def mirrored(self) -> bool:
+        """Found out on a CPU alone: on a GPU it would be waited for, and saves little."""
+        if self.row.is_cuda or not torch.equal(self.transposed_col, self.col32):
+            return False
+        return torch.equal(self.slot.index_select(0, self.transpose), self.slot)
 
     def within(self, field: Field) -> GraphBatch:
         """The same graph for computing no more than the field says."""

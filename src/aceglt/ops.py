@@ -32,10 +32,13 @@ _SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
-    ones = edge_values.new_ones(batch.runs, 1)
-    padded: Tensor = torch.cat([edge_values, ones], dim=1)
-    result: Tensor = _GatherArcs.apply(padded.reshape(-1), batch)
+    result: Tensor = _GatherArcs.apply(_slots(edge_values), batch)
     return result if batch.weight is None else result * batch.weight
+
+
+def _slots(edge_values: Tensor) -> Tensor:
+    """[S·(E+1)] edge values with the self-loops' 1."""
+    return torch.cat([edge_values, edge_values.new_ones(len(edge_values), 1)], dim=1).reshape(-1)
 
 
 def pick(block: Block, values: Tensor) -> Tensor:
@@ -46,9 +49,12 @@ def pick(block: Block, values: Tensor) -> Tensor:
     return result
 
 
-def spmm(block: Block, values: Tensor, dense: Tensor) -> Tensor:
-    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H]."""
-    result: Tensor = _Spmm.apply(_full(values), _full(dense), block)
+def spmm(block: Block, values: Tensor, dense: Tensor, symmetric: bool = False) -> Tensor:
+    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H].
+
+    `symmetric` says that an arc and its reverse have the same value, where the block is mirrored.
+    """
+    result: Tensor = _Spmm.apply(_full(values), _full(dense), block, symmetric and block.mirrored)
     return result.to(dense.dtype)
 
 
@@ -62,6 +68,15 @@ def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
     """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
     result: Tensor = _ScaleArcs.apply(values, factor, block)
     return result
+
+
+def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
+    """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
+    if cpu.normalises(batch, edge_values):
+        result: Tensor = _Normalise.apply(_slots(edge_values), batch)
+        return result
+    values = arc_values(batch, edge_values)
+    return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
 
 
 def linear(h: Tensor, weight: Tensor) -> Tensor:
@@ -159,6 +174,14 @@ class Features:
         """The features of some nodes, which draw for dropout what they do among all."""
         return _FeatureRows(self, nodes)
 
+    def columns(self, kept: Tensor) -> Features:
+        """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
+        return _FeatureColumns(self, kept)
+
+    def exact(self, kept: Tensor, width: int) -> bool:
+        """Whether `columns` makes the same product, bit by bit, with a matrix of this width whose other rows are 0."""
+        return self._csr is not None and cpu.multiplies(int(kept[self._csr.col_indices()].sum()), width)
+
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
         return PermutedFeatures(self, order)
@@ -197,6 +220,33 @@ class _FeatureRows(Features):
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         return super().dropped(keep[:, self._drawn], scale)
+
+
+class _FeatureColumns(Features):
+    """Some of the columns of sparse features, kept as all of them are."""
+
+    def __init__(self, base: Features, kept: Tensor) -> None:
+        assert base._csr is not None
+        self.shape = (base.shape[0], int(kept.sum()))
+        rowptr, col, values = _parts(base._csr)
+        rowptr, col, values = _compact(rowptr, col, values, kept[col])
+        number = kept.cumsum(0, dtype=col.dtype) - 1
+        self._csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
+        self.nnz = len(col)
+        self._csr_t = None if base._csr_t is None else _some_rows(base._csr_t, kept)
+
+
+def _some_rows(csr: Tensor, kept: Tensor) -> Tensor:
+    """A CSR matrix without the rows that are not kept."""
+    rowptr, col, values = _parts(csr)
+    counts = rowptr.diff()
+    inside = kept.repeat_interleave(counts)
+    rowptr = torch.cat([rowptr.new_zeros(1), counts[kept].cumsum(0, dtype=rowptr.dtype)])
+    return torch.sparse_csr_tensor(rowptr, col[inside], values[inside], (len(rowptr) - 1, csr.shape[1]))
+
+
+def _parts(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return csr.crow_indices(), csr.col_indices(), csr.values()
 
 
 class DroppedFeatures:
@@ -362,6 +412,22 @@ class _GatherArcs(torch.autograd.Function):
         return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
 
 
+class _Normalise(torch.autograd.Function):
+    """`normalise` by compiled kernels, with few passes over the arcs."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
+        out, *kept = cpu.normalised(batch, slots)
+        ctx.batch = batch
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        values, root = ctx.saved_tensors
+        return cpu.normalised_gradient(ctx.batch, values, root, grads[0]), None
+
+
 class _Pick(torch.autograd.Function):
     """Some of a vector's elements, each at most once: the gradient is a copy, not a sum."""
 
@@ -401,8 +467,8 @@ class _ScaleArcs(torch.autograd.Function):
 
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block) -> Tensor:
-        ctx.block = block
+    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block, own_transpose: bool) -> Tensor:
+        ctx.block, ctx.own_transpose = block, own_transpose
         ctx.save_for_backward(values, dense)
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
@@ -410,7 +476,7 @@ class _Spmm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         block: Block = ctx.block
         values, dense = ctx.saved_tensors
         width = dense.shape[-1]
@@ -420,9 +486,12 @@ class _Spmm(torch.autograd.Function):
             grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
             grad_dense = torch.empty_like(dense)
-            transposed = _transposed_csr(block, values.index_select(0, block.transpose))
+            if ctx.own_transpose:  # the values' order need not be gathered
+                transposed = _csr(block, values)
+            else:
+                transposed = _transposed_csr(block, values.index_select(0, block.transpose))
             product(transposed, grad, grad_dense.view(-1, width))
-        return grad_values, grad_dense, None
+        return grad_values, grad_dense, None, None
 
 
 def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Lock
 from typing import Protocol, TypeVar
@@ -41,6 +41,33 @@ def side_by_side(
         if not training.cancelled() and not isinstance(training.exception(), _Over):
             training.result()  # raises what ended the others
     return [training.result() for training in trainings]
+
+
+class Spare:
+    """Threads for work beside trainings, while there are cores enough that every training may have one."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores, self._trainings, self._lock = cores, 0, Lock()
+        self._pool = ThreadPoolExecutor(cores)
+
+    def close(self) -> None:
+        """Trainings are over."""
+        self._pool.shutdown()
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Inside, one more training is under way."""
+        with self._lock:
+            self._trainings += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._trainings -= 1
+
+    def executor(self) -> Executor | None:
+        """For a training to run something beside it now."""
+        return self._pool if 2 * self._trainings <= self._cores else None
 
 
 class _Over(Exception):  # noqa: N818

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,10 @@ from aceglt.errors import TrainingError
 from aceglt.graph import GraphBatch
 from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
-from aceglt.parallel import Observer, side_by_side
+from aceglt.parallel import Observer, Spare, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
-from aceglt.update import Elements, FusedElements, Scoring, Training
+from aceglt.update import Elements, FusedElements, Scoring, Training, alive_rows
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
@@ -51,8 +52,8 @@ def initial_scores(key: Tensor, masks: Masks) -> Scores:
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
 
     def side(alive: Tensor, salt: int) -> Tensor:
-        noise = 2.0 * rng.uniform(rng.fold(key, salt), alive.shape[1]) - 1.0
-        return (alive * (1.0 + NOISE * noise)).to(torch.get_default_dtype())
+        noise = rng.uniform(rng.fold(key, salt), alive.shape[1]).mul_(2.0).sub_(1.0)
+        return noise.mul_(NOISE).add_(1.0).to(torch.get_default_dtype()).mul_(alive)
 
     return Scores(side(masks.weights, 0), side(masks.edges, 1))
 
@@ -86,19 +87,22 @@ def fit(
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
 
-    def train(g: slice, observer: Observer | None, beside: Executor | None = None) -> Fit:
+    def train(g: slice, observer: Observer | None, spare: Spare | None = None) -> Fit:
         trainer = kind(problem, backbone, start[g], masks[g], training, key[g], scoring, soft[g] if soft else None)
-        trainer.beside = beside
+        trainer.spare = spare
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
     workers = threads(problem, backbone, len(groups), parts)
     if not workers:
         return _cat([train(g, observer) for g in groups])
     _focuses(problem, backbone, soft is None)  # what the threads share is made before they begin
-    if workers == 1 < torch.get_num_threads():
-        with ThreadPoolExecutor(1) as spare:  # a core has nothing else to do
-            return _cat(side_by_side(partial(train, beside=spare), groups, observer, workers))
-    return _cat(side_by_side(train, groups, observer, workers))
+    with closing(Spare(torch.get_num_threads())) as spare:
+
+        def train_one(g: slice, observer: Observer | None) -> Fit:
+            with spare.training():
+                return train(g, observer, spare)
+
+        return _cat(side_by_side(train_one, groups, observer, workers))
 
 
 def threads(problem: Problem, backbone: Backbone, groups: int, parts: Parts = WHOLE) -> int:
@@ -129,19 +133,35 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
-        self._settle(masks.edges)
+        self.rows: Tensor | None = None
+        """Features that count, where the others are left out."""
+        self._settle(masks)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         kind = FusedElements if gpu.serves(start.prunable) else Elements
-        self.elements = kind(backbone, start, masks, training, scoring, scores, extra)
+        self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.rows)
         self.progress = _Progress(masks.runs, problem.device)
-        self.beside: Executor | None = None
+        self.spare: Spare | None = None
         """Where validation may run beside the training step."""
         self._begun = False
 
-    def _settle(self, alive: Tensor) -> None:
-        """Find the places of training and validation, for alive edges [S, E]."""
-        self.train, self.val = _places(self.problem, self.backbone, alive, self.soft is None)
+    def _settle(self, masks: Masks) -> None:
+        """Find the places of training and validation, for alive edges, and the features that alive weights read."""
+        train, val = _places(self.problem, self.backbone, masks.edges, self.soft is None)
+        self.rows = self._read_rows(masks, (train, val))
+        self.train = train.reading(self.rows)
+        self.val = self.train if val is train else val.reading(self.rows)
+
+    def _read_rows(self, masks: Masks, places: tuple[_Place, ...]) -> Tensor | None:
+        """[F] the features that alive weights read, where leaving out the others pays and changes nothing."""
+        name = self.backbone.reads_features
+        if name is None or self.contrast is not None:
+            return None
+        alive = self.backbone.prunable.split(masks.weights)[name]
+        rows = alive_rows(alive)
+        if rows is None or not all(place.features.exact(rows, alive.shape[2]) for place in places):
+            return None
+        return rows
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
@@ -188,8 +208,9 @@ class _Trainer:
         begun, self._begun = self._begun, True
         if not begun and not self._capturable():
             return None
-        if self.beside is not None and self.val is not self.train and not self.backbone.buffers:
-            return self.beside.submit(self._validate, weights)
+        beside = self.spare.executor() if self.spare is not None else None
+        if beside is not None and self.val is not self.train and not self.backbone.buffers:
+            return beside.submit(self._validate, weights)
         self.elements.remember(self.progress.validated(self._validate(weights, state)))
         return None
 
@@ -238,7 +259,8 @@ class _PartsTrainer(_Trainer):
         self.parts = parts
         super().__init__(*arguments)
 
-    def _settle(self, alive: Tensor) -> None:
+    def _settle(self, masks: Masks) -> None:
+        alive = masks.edges
         self.alive, self.view = alive, self.problem.view("val")
         place, alive = (self.view, self.view.spread(alive)) if self.view else (self.problem, alive)
         self.places = Places(place.graph, place.features, alive, self.backbone.self_loops, self.parts)
@@ -298,6 +320,10 @@ class _Place:
     """What is computed, if not everything."""
     spread: Callable[[Tensor], Tensor] | None
     """Makes values of the place's edges from those of the training edges, if they are others."""
+
+    def reading(self, features: Tensor | None) -> _Place:
+        """The same place with some of the features ([F] bool) alone; None is all."""
+        return self if features is None else replace(self, features=self.features.columns(features))
 
     def values(self, edge_values: Tensor) -> Tensor:
         return edge_values if self.spread is None else self.spread(edge_values)

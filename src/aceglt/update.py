@@ -14,6 +14,7 @@ from aceglt.backbones.base import Backbone, Params
 from aceglt.masks import Masks, Scores
 
 _COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
+_FEWER = 0.95  # share of alive rows up to which the others are left out of a product
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
 
 
@@ -68,42 +69,63 @@ class _Alive:
 
     alive = None  # nothing dead is stored
 
-    def __init__(self, alive: Tensor) -> None:
-        self._shape = alive.shape
-        self._index = alive.flatten().nonzero().squeeze(1)
+    def __init__(self, alive: Tensor, rows: Tensor | None) -> None:
+        """With `rows`, the matrix that acts has those alone; the others are dead."""
+        self._size, self._shape = alive.numel(), alive.shape
+        self._index = self._acting = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
+        if rows is not None:
+            width, dead = alive.shape[2], (~rows).cumsum(0)  # rows that are missing up to each
+            self._shape = torch.Size([1, int(rows.sum()), width])
+            self._acting = self._index - width * dead.index_select(0, self._index // width)
         self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
     def store(self, matrix: Tensor) -> Tensor:
-        count = len(self._index)
-        stored = matrix.new_zeros(1, count + -count % _LANES)
-        torch.index_select(matrix.reshape(-1), 0, self._index, out=stored[0, :count])
-        return stored
+        return self._gather(matrix, self._index)
 
     def matrix(self, stored: Tensor) -> Tensor:
         """In a buffer that the next call overwrites."""
         if self._matrix is None:
             self._matrix = stored.new_zeros(self._shape)
-        self._spread(stored, self._matrix.view(-1))
+        self._spread(stored, self._matrix.view(-1), self._acting)
         return self._matrix
 
-    grad = store
+    def grad(self, matrix: Tensor) -> Tensor:
+        return self._gather(matrix, self._acting)
 
     def flat(self, stored: Tensor) -> Tensor:
-        return self._spread(stored, stored.new_zeros(self._shape.numel())).unsqueeze(0)
+        return self._spread(stored, stored.new_zeros(self._size), self._index).unsqueeze(0)
 
-    def _spread(self, stored: Tensor, into: Tensor) -> Tensor:
-        return into.scatter_(0, self._index, stored[0, : len(self._index)])
+    def _gather(self, matrix: Tensor, index: Tensor) -> Tensor:
+        count = len(index)
+        stored = matrix.new_zeros(1, count + -count % _LANES)
+        torch.index_select(matrix.reshape(-1), 0, index, out=stored[0, :count])
+        return stored
+
+    def _spread(self, stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
+        return into.scatter_(0, index, stored[0, : len(index)])
 
 
-def _storage(alive: Tensor, scored: bool) -> _Whole | _Alive:
-    """How the elements of a matrix, alive [S, *shape] bool, are stored; either way gives the same numbers, bit by bit.
+def _storage(alive: Tensor, scored: bool, rows: Tensor | None) -> _Whole | _Alive:
+    """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
+    compact = rows is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
+    return _Alive(alive, rows) if compact else _Whole(alive, scored)
 
-    On a GPU runs share the kernels, and their alive elements are at other places.
-    """
-    if len(alive) > 1 or alive.device.type != "cpu":
-        return _Whole(alive, scored)
-    compact = int(alive.sum()) <= _COMPACT * alive.numel() or alive.numel() % _LANES
-    return _Alive(alive) if compact else _Whole(alive, scored)
+
+def _one_by_one(alive: Tensor) -> bool:
+    """On a GPU runs share the kernels, and their alive elements are at other places."""
+    return len(alive) == 1 and alive.device.type == "cpu"
+
+
+def _compact(alive: Tensor) -> bool:
+    return _one_by_one(alive) and int(alive.sum()) <= _COMPACT * alive.numel()
+
+
+def alive_rows(alive: Tensor) -> Tensor | None:
+    """[F] bool: which rows of a matrix, alive [S, F, H] bool, are not dead; None where that does not pay."""
+    if not _compact(alive):
+        return None
+    rows = alive[0].view(torch.uint8).amax(dim=1).bool()  # `any` takes forty times as long
+    return rows if int(rows.sum()) <= _FEWER * len(rows) else None
 
 
 class Elements:
@@ -118,11 +140,14 @@ class Elements:
         scoring: Scoring | None,
         scores: Scores | None,
         extra: Mapping[str, Tensor],
+        rows: Tensor | None = None,
     ) -> None:
-        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept."""
+        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept. `rows` are those
+        of `alive_rows`, if the matrix that reads the features is to act without the others."""
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
-        alive = backbone.prunable.split(masks.weights)
-        self._storage = {name: _storage(part, bool(scoring and scoring.weights)) for name, part in alive.items()}
+        alive, scored = backbone.prunable.split(masks.weights), bool(scoring and scoring.weights)
+        acting = {backbone.reads_features: rows}
+        self._storage = {name: _storage(part, scored, acting.get(name)) for name, part in alive.items()}
         self._weights = self._stored(start.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)

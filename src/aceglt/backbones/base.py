@@ -108,6 +108,9 @@ class Backbone(ABC):
     """Whether a forward pass always launches the same work on a GPU and never waits for it."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
+    reads_features: str | None = None
+    """Name of the prunable matrix that the features are multiplied by, if nothing else is done with them: those whose
+    rows are dead are then left out."""
     draws: bool = False
     """Whether passes draw from torch's own generators, which all threads share."""
     edge_features: int = 0

@@ -19,6 +19,7 @@ class GCN(Backbone):
     self_loops = True
     reach = 2
     capturable = True
+    reads_features = "layer0.weight"
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -28,9 +29,9 @@ class GCN(Backbone):
         self.aggregation_widths = (hidden, out_features)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
-        adjacency = normalise(graph, edge_values)
+        adjacency = ops.normalise(graph, edge_values)
         first = graph.layer(0)
-        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]))
+        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]), symmetric=True)
         return torch.relu(hidden), adjacency
 
     def head(
@@ -40,15 +41,10 @@ class GCN(Backbone):
         if dropout is not None:
             hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
         second = graph.layer(1)
-        return ops.spmm(second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]))
+        return ops.spmm(
+            second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]), symmetric=True
+        )
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         first, second = weights["layer0.weight"], weights["layer1.weight"]
         return [LayerSpec(first, (first.shape[1],), "relu"), LayerSpec(second, (second.shape[1],))]
-
-
-def normalise(graph: GraphBatch, edge_values: Tensor) -> Tensor:
-    """[A] symmetric normalisation with self-loops: s_ij / sqrt(d_i d_j), d_i = 1 + Σ |s_ij|."""
-    values = ops.arc_values(graph, edge_values)
-    inverse_root = ops.row_sum(graph, values.abs()).rsqrt()
-    return ops.scale_arcs(graph, values, inverse_root)

@@ -23,6 +23,7 @@ class GIN(Backbone):
     self_loops = False
     reach = 2
     capturable = True
+    reads_features = "layer0.weight"
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:

@@ -38,9 +38,9 @@ def _decidedness(before: Masks, after: Masks, first: Scores, last: Scores) -> di
     sides = {"weights": [], "edges": []}  # type: dict[str, list[dict[str, float]]]
     for run in range(before.runs):
         for side, rows in sides.items():
-            alive = getattr(before, side)[run]
-            kept = getattr(after, side)[run][alive]
-            rows.append(_side(getattr(first, side)[run][alive], getattr(last, side)[run][alive].abs(), kept))
+            alive = getattr(before, side)[run].nonzero().squeeze(1)
+            start, end, kept = (getattr(of, side)[run].index_select(0, alive) for of in (first, last, after))
+            rows.append(_side(start, end.abs(), kept))
     return {side: {name: [row[name] for row in rows] for name in rows[0]} for side, rows in sides.items()}
 
 

@@ -1,0 +1,91 @@
+"""Methods against each other on one dataset, backbone and axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aceglt.stats import SIGNIFICANCE, holm, mean_std, paired_t_test
+from study.cells import METHODS, Results
+
+FROM = {"model": 0.30, "graph": 0.10}
+"""By axis: the sparsity above which methods are compared."""
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The searches on one dataset, backbone and axis, by method, over the same seeds."""
+
+    dataset: str
+    backbone: str
+    axis: str
+    results: Mapping[str, Results]
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.backbone}/{self.axis}"
+
+    @property
+    def compared(self) -> list[int]:
+        """Indices of the levels that are compared."""
+        levels = next(iter(self.results.values()))["levels"]
+        return [i for i, level in enumerate(levels) if level[f"{self.axis}_sparsity"] > FROM[self.axis]]
+
+    def tests(self, method: str, level: int) -> list[float]:
+        tests: list[float] = self.results[method]["levels"][level]["test"]
+        return tests
+
+    def means(self, method: str) -> list[float]:
+        """Per seed, the test metric averaged over the levels that are compared."""
+        columns = zip(*(self.tests(method, level) for level in self.compared), strict=True)
+        return [mean_std(column)[0] for column in columns]
+
+    @property
+    def best(self) -> str:
+        """The method with the highest mean."""
+        return max(self.results, key=lambda method: mean_std(self.means(method))[0])
+
+    def below(self) -> list[str]:
+        """Where ours is significantly below another method: one-sided, paired over seeds, Holm over all levels and
+        methods that are compared."""
+        cases = [(m, level) for m in self.results if m != OURS for level in self.compared]
+        p = [paired_t_test(self.tests(OURS, level), self.tests(m, level), "less") for m, level in cases]
+        corrected = holm([1.0 if value is None else value for value in p])
+        found = zip(cases, corrected, strict=True)
+        return [f"{m} at level {level + 1}" for (m, level), value in found if value < SIGNIFICANCE]
+
+    def star(self, method: str) -> bool:
+        """Whether a method's mean is significantly above UGS's: two-sided, paired over seeds."""
+        ours, ugs = self.means(method), self.means("ugs")
+        p = paired_t_test(ours, ugs)
+        return p is not None and p < SIGNIFICANCE and mean_std(ours)[0] > mean_std(ugs)[0]
+
+
+def groups(results: Sequence[Results]) -> list[Group]:
+    """By dataset, backbone and axis, in the order of Table 1; on the seeds that all methods have."""
+    named: dict[tuple[str, str, str], dict[str, Results]] = {}
+    for result in results:
+        method = OURS if result["cell"].endswith(f"/{OURS}") else result["method"]
+        named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
+    ranks = (("cora", "citeseer", "pubmed"), ("gcn", "gin", "gat"), ("model", "graph"))
+    order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
+    return [Group(*key, _same_seeds({m: named[key][m] for m in METHODS if m in named[key]})) for key in order]
+
+
+def _same_seeds(results: dict[str, Results]) -> dict[str, Results]:
+    shared = [s for s in next(iter(results.values()))["seeds"] if all(s in r["seeds"] for r in results.values())]
+    return {method: _only(result, shared) for method, result in results.items()}
+
+
+def _only(result: Results, seeds: Sequence[int]) -> Results:
+    if result["seeds"] == list(seeds):
+        return result
+    rows = [result["seeds"].index(seed) for seed in seeds]
+
+    def picked(values: Any) -> Any:
+        return {**values, **{name: [values[name][row] for row in rows] for name in ("val", "test")}}
+
+    levels = [picked(level) for level in result["levels"]]
+    return {**result, "seeds": list(seeds), "dense": picked(result["dense"]), "levels": levels}
