@@ -61,10 +61,11 @@ def accuracy(found: Sequence[Group]) -> str:
 
 def winners(found: Sequence[Group]) -> str:
     """A line per cell: the sparsest winning level of each method by all criteria, and what the paper prints for ACE."""
-    rows = [
-        (_title(g), *(" / ".join(_winner(g, m, c) for c in CRITERIA) for m in METHODS), _quoted(g, "ace"))
-        for g in found
-    ]
+
+    def places(group: Group) -> list[str]:
+        return [" / ".join(_winner(group, m, c) for c in CRITERIA) if m in group.results else _NONE for m in METHODS]
+
+    rows = [(_title(group), *places(group), _quoted(group, "ace")) for group in found]
     return _table(("", *_NAMES.values(), "printed for ACE"), rows)
 
 
@@ -135,8 +136,6 @@ def _section(group: Group) -> list[str]:
 
 def _winner(group: Group, method: str, criterion: str, sparsity: bool = False) -> str:
     """The sparsest winning level, and perhaps how sparse it is."""
-    if method not in group.results:
-        return _NONE
     result = group.results[method]
     dense = Readings(result["dense"]["val"], result["dense"]["test"])
     levels = [{**level, "winning": winning(dense, Readings(level["val"], level["test"]))} for level in result["levels"]]
