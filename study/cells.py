@@ -21,21 +21,22 @@ _LEFT_OUT = ("excerpt", "fluctuation", "diagnostics")  # most of the bytes, and 
 _ENVIRONMENT = ("aceglt", "torch", "device")
 
 
-def method_of(cell: Cell) -> str:
-    return cell.variant or cell.method
-
-
 def collect(root: Path, code: str, folder: Path = FOLDER) -> list[str]:
     """Add the finished searches of a reproduction's folder to the kept ones; the names of those that changed.
 
-    `code` is the version of the code that searched. What is kept stays unless there are more seeds of it now.
+    `code` is the version of the code that searched. What is kept stays unless there are more seeds of it now, or it was
+    searched with other settings.
     """
     kept = {result["cell"]: result for result in load(folder)}
     changed = []
     for cell in exhibit("table1").cells:
         found = collect_runs(root / "runs", cell, Scale())
-        if found is not None and len(found["seeds"]) > len(kept.get(cell.name, {"seeds": []})["seeds"]):
-            kept[cell.name] = {"cell": cell.name, **_origin(root, cell, found["seeds"], code), **_slim(found)}
+        if found is None:
+            continue
+        new = {"cell": cell.name, **_origin(root, cell, found, code), **_slim(found)}
+        old = kept.get(cell.name)
+        if old is None or old["config"] != new["config"] or len(old["seeds"]) < len(new["seeds"]):
+            kept[cell.name] = new
             changed.append(cell.name)
     folder.mkdir(parents=True, exist_ok=True)
     for path, group in _files(folder, kept).items():
@@ -49,11 +50,11 @@ def load(folder: Path = FOLDER) -> Iterator[Results]:
         yield from json.loads(path.read_text())
 
 
-def _origin(root: Path, cell: Cell, seeds: list[int], code: str) -> Results:
-    runs = [run for run in find(root / "runs", cell, Scale()) if run.finished]
+def _origin(root: Path, cell: Cell, results: Results, code: str) -> Results:
+    runs = [run for run in find(root / "runs", cell, Scale()) if run.has(len(results["levels"]))]
     places = [read_json(run.path / "environment.json") for run in runs]
     return {
-        "command": f"aceglt reproduce table1 --cell {cell.name} --seeds {','.join(map(str, seeds))}",
+        "command": f"aceglt reproduce table1 --cell {cell.name} --seeds {','.join(map(str, results['seeds']))}",
         "code": code,
         "environments": [{name: place.get(name) for name in _ENVIRONMENT} for place in places],
         "config": {name: value for name, value in runs[0].config.to_dict().items() if name != "seeds"},

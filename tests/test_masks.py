@@ -127,6 +127,14 @@ def test_pruning_by_quotas_ranks_each_part_by_itself() -> None:
     assert pruned.weights.tolist() == [[False, True, False, True, False, True]]
 
 
+def test_pruning_by_quotas_needs_as_many_alive_in_every_run() -> None:
+    weights = torch.tensor([[True, True, False, False], [True, False, True, False]])
+    masks, scores = Masks(weights, torch.ones(2, 1, dtype=torch.bool)), Scores(torch.ones(2, 4), torch.ones(2, 1))
+    for quotas in ([Quota(slice(0, 2), 1), Quota(slice(2, 4), 0)], [Quota(slice(0, 4), 3)]):
+        with pytest.raises(ValueError, match=r"asked to keep \d of \[.*\] alive elements"):
+            prune(masks, scores, Counts(1, 1), rng.keys([0, 1], "prune"), quotas)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([torch.float32, torch.float64]))
 def test_all_runs_at_once_choose_what_each_chooses_alone(runs: int, n: int, seed: int, dtype: torch.dtype) -> None:

@@ -12,6 +12,8 @@ from aceglt.reproduction import Scale, exhibit, reproduce
 from study import cells, page
 from study.compare import Group, groups
 
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "results/table1"
 TINY: dict[str, Any] = {"levels": 2, "epochs": 2, "hidden": 4, "device": "cpu"}
 
 
@@ -86,6 +88,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path, monkeypatc
     assert (random["seeds"], ours["seeds"], random["code"], ours["code"]) == ([0], [0, 1], "abc", "def")
     assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ace/ours --seeds 0,1"
     assert "diagnostics" not in ours["levels"][0]
+    pytest.importorskip("matplotlib")
     page.write(kept, tmp_path / "docs")
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
@@ -93,11 +96,45 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path, monkeypatc
     assert len((kept / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
 
 
+@pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
 def test_what_is_kept_is_of_the_table_as_it_is_now() -> None:
     """Committed results have a cell each, 20 levels, and the settings that the table has today."""
     known = {cell.name: cell.config(Scale()) for cell in exhibit("table1").cells}
-    for kept in cells.load(Path(__file__).parents[1] / "results/table1"):
+    results = list(cells.load(KEPT))
+    assert results
+    for kept in results:
         config = known[kept["cell"]].to_dict()
         assert json.loads(json.dumps({k: v for k, v in config.items() if k != "seeds"})) == kept["config"]
         assert len(kept["levels"]) == 20
         assert all(len(level["test"]) == len(kept["seeds"]) >= 3 for level in kept["levels"])
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
+def test_pages_are_made_of_what_is_kept() -> None:
+    found = groups(list(cells.load(KEPT)))
+    backbones = list(dict.fromkeys(group.backbone for group in found))
+    assert (ROOT / "docs/study/table1.md").read_text() == page.page(found, backbones)
+    assert (KEPT / "levels.csv").read_text() == page.levels_csv(found)
+    text = (ROOT / "docs/study.md").read_text()
+    assert page.accuracy(found) in text
+    assert page.winners(found) in text
+
+
+def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("before\n<!-- a -->\nold\n<!-- end of a -->\nafter\n")
+    for table in ("new", "newer"):
+        page.refresh(path, {"a": table})
+        assert path.read_text() == f"before\n<!-- a -->\n{table}\n<!-- end of a -->\nafter\n"
+
+
+def test_the_overview_counts_complete_cells_and_names_the_exceptions() -> None:
+    low, high = [0.70 + 0.001 * i for i in range(5)], [0.80 + 0.001 * i for i in range(5)]
+    others = [result(method, [low] * 3) for method in ("random", "ugs", "gebt", "ace")]
+    first = page.page(groups([*others, result("ace", [high] * 3, variant="ours")]), ["gcn"])
+    assert "highest mean in 1 of the 1 cells that all five methods have searched. Levels" in first
+    last = page.page(
+        groups([*others[:3], result("ace", [high] * 3), result("ace", [low] * 3, variant="ours")]), ["gcn"]
+    )
+    assert "highest mean in 0 of the 1 cells that all five methods have searched; not in cora/gcn/model (ACE" in last
+    assert "cora/gcn/model: ace at level 2, ace at level 3." in last

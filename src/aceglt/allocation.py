@@ -16,7 +16,7 @@ def balanced(layout: Layout, keep: int) -> list[Quota]:
     common share (D'Hondt's method), so levels can follow one another.
     """
     sizes = [math.prod(shape) for _, shape in layout.shapes]
-    sides = [sum(shape) for _, shape in layout.shapes]
+    sides = [max(1, sum(shape)) for _, shape in layout.shapes]  # a scalar has none
     rate = _rate(sizes, sides, keep)
     counts = [min(size, int(rate * side)) for size, side in zip(sizes, sides, strict=True)]
     while sum(counts) < keep:

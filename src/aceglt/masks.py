@@ -179,4 +179,7 @@ def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Seque
 
 
 def _cut(scores: Tensor, alive: Tensor, keep: int, key: Tensor) -> Tensor:
-    return alive & ~lowest(scores.abs(), alive, int(alive[0].sum()) - keep, key)
+    counts = set(alive.sum(dim=1).tolist())
+    if len(counts) > 1 or min(counts) < keep:
+        raise ValueError(f"asked to keep {keep} of {sorted(counts)} alive elements")
+    return alive & ~lowest(scores.abs(), alive, counts.pop() - keep, key)

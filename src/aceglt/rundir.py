@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -128,6 +129,8 @@ class RunDir:
         values = read_json(self.config, _NO_CONFIG)
         _check_format(values.pop("format", None), self.config)
         data = values.pop("data", None)
+        if absent := sorted({field.name for field in fields(Config)} - set(values)):
+            raise RunError(f"{self.config}: from an earlier version (no {', '.join(absent)}); choose another --out")
         try:
             return Config.from_dict(values), data
         except ConfigError as problem:

@@ -55,22 +55,23 @@ class Ace:
             raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
 
     def select(self, level: Level) -> Selection:
-        pruned = Ugs().select(level)
-        sides = _Sides.start(pruned.masks, [quota.part for quota in level.quotas], self.exchange)
+        cut = Ugs().select(level)
+        sides = _Sides.start(cut.masks, [quota.part for quota in level.quotas], self.exchange)
         candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
         for t in range(self.rounds):
             masks = sides.masks()
             fit = level.train_scores(Masks.cat([masks, masks.complement()]), self.refine_epochs, f"refine {t}")
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
-            sides = sides.refine(fit.scores[: masks.runs], fit.scores[masks.runs :], level.key(f"exchange {t}"), self)
+            retained, pruned = level.importance(fit.scores[: masks.runs]), level.importance(fit.scores[masks.runs :])
+            sides = sides.refine(retained, pruned, level.key(f"exchange {t}"), self)
         final = sides.masks()
-        epochs = pruned.epochs + 2 * self.rounds * self.refine_epochs
+        epochs = cut.epochs + 2 * self.rounds * self.refine_epochs
         if self.keep == "best" and self.rounds:
             fit = level.train_scores(final, self.refine_epochs, f"refine {self.rounds}")
             final = _best([*candidates, (fit.val, final)])
             epochs += self.refine_epochs
-        return Selection(final, pruned.scores, {**pruned.diagnostics, "ace": sides.diagnostics()}, epochs)
+        return Selection(final, cut.scores, {**cut.diagnostics, "ace": sides.diagnostics()}, epochs)
 
     def cost(self, epochs: int) -> int:
         last = self.refine_epochs if self.keep == "best" and self.rounds else 0

@@ -26,31 +26,31 @@ class Ugs:
         ranked = level.importance(scores)
         masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
         first = initial_scores(level.key("score"), level.masks)
-        return Selection(masks, scores, _decidedness(level.masks, masks, first, ranked), level.epochs)
+        return Selection(masks, scores, _decidedness(level.masks, masks, first, scores, ranked), level.epochs)
 
     def cost(self, epochs: int) -> int:
         return epochs
 
 
-def _decidedness(before: Masks, after: Masks, first: Scores, last: Scores) -> dict[str, Any]:
+def _decidedness(before: Masks, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:
     """How decided the choice was, per run: with many ties, or scores that still follow their initial noise, it was
     not."""
     sides = {"weights": [], "edges": []}  # type: dict[str, list[dict[str, float]]]
     for run in range(before.runs):
         for side, rows in sides.items():
             alive = getattr(before, side)[run].nonzero().squeeze(1)
-            start, end, kept = (getattr(of, side)[run].index_select(0, alive) for of in (first, last, after))
-            rows.append(_side(start, end.abs(), kept))
+            parts = (getattr(of, side)[run].index_select(0, alive) for of in (first, last, ranked, after))
+            rows.append(_side(*parts))
     return {side: {name: [row[name] for row in rows] for name in rows[0]} for side, rows in sides.items()}
 
 
-def _side(first: Tensor, last: Tensor, kept: Tensor) -> dict[str, float]:
-    dropped = last[~kept]
-    tied = (last == dropped.max()).double().mean() if len(dropped) else torch.zeros(())
+def _side(first: Tensor, last: Tensor, ranked: Tensor, kept: Tensor) -> dict[str, float]:
+    dropped, magnitude = ranked[~kept], last.abs()
+    tied = (ranked == dropped.max()).double().mean() if len(dropped) else torch.zeros(())
     return {
-        "distinct": len(torch.unique(last)),
+        "distinct": len(torch.unique(magnitude)),
         "ties_at_threshold": float(tied),
-        "noise_correlation": _rank_correlation(first, last),
+        "noise_correlation": _rank_correlation(first, magnitude),
     }
 
 

@@ -44,7 +44,7 @@ NAMES = {
     "cora": "Cora", "citeseer": "Citeseer", "pubmed": "PubMed", "ogbn-arxiv": "Ogbn-arxiv",
     "ogbn-proteins": "Ogbn-proteins", "ogbl-collab": "Ogbl-collab", "gcn": "GCN", "gin": "GIN", "gat": "GAT",
     "resgcn": "ResGCN", "random": "Random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE",
-    OURS: "ACE, ours", "model": "Model Sparsity", "graph": "Graph Sparsity",
+    OURS: "Ours", "model": "Model Sparsity", "graph": "Graph Sparsity",
     "node": "Node Classification", "link": "Link Prediction",
 }  # fmt: skip
 """As the paper writes them, but for its own method."""

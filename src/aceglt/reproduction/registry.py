@@ -39,7 +39,7 @@ class Exhibit:
         """
         if not wanted:
             return self.cells
-        known = {cell.name for cell in self.cells}
+        known, names = {cell.name for cell in self.cells}, [name.lower() for name in wanted]
         for name in wanted:
             if not any(_has(cell, name) for cell in self.cells):
                 parts = dict.fromkeys(part for cell in self.cells for part in cell.parts)
@@ -47,7 +47,7 @@ class Exhibit:
         return tuple(
             cell
             for cell in self.cells
-            if any(cell.name == name if name in known else _has(cell, name) for name in wanted)
+            if any(cell.name == name if name in known else _has(cell, name) for name in names)
         )
 
 
@@ -70,7 +70,7 @@ _WON = (
     "“-”: in no seed. Highest: the best level by test, as in the paper."
 )
 _OWN = (
-    "“ACE, ours” is not the paper's: scores and pruning are the defaults of aceglt, which make no rounds of exchange; "
+    "“Ours” is not the paper's: scores and pruning are the defaults of aceglt, which make no rounds of exchange; "
     "learning rate, decay and epochs are those of the other rows."
 )
 _DOTTED = "Dotted lines: the sparsest level whose mean test metric is no lower than dense's."
