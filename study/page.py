@@ -1,19 +1,21 @@
-"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, and results/table1/levels.csv."""
+"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/table1/levels.csv, and the
+tables in docs/study.md."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aceglt.reproduction.quotes import quote
 from aceglt.stats import CRITERIA, Readings, mean_std, sparsest_winner, winning
-from study.cells import FOLDER, METHODS, Results, load
+from study.cells import FOLDER, METHODS, load
 from study.compare import FROM, OURS, Group, groups
 
 _NAMES = {"random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours"}
+_NONE = "…"  # not searched
 _COLOURS = dict(zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833"), strict=True))
 
 _HEAD = """\
@@ -22,8 +24,7 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 
 - *Mean*: over the levels above {model:.0f} % model or {graph:.0f} % graph sparsity, the highest in bold. A star:
   significantly above UGS (paired t-test over seeds, two-sided, p < 0.05).
-- *Sparsest winner*: level and sparsity of the sparsest ticket that wins by the criterion `paper`, `strict` or
-  `significant`.
+- `paper`, `strict`, `significant`: level and sparsity of the sparsest ticket that wins by this criterion.
 - *Printed*: what the paper's Table 1 has for the method.
 - *Epochs*: of choosing 20 levels, per seed."""
 
@@ -36,7 +37,60 @@ def write(folder: Path = FOLDER, docs: Path = Path("docs/study")) -> None:
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     (docs / "table1.md").write_text(page(found, backbones))
+    refresh(docs.with_suffix(".md"), {"accuracy": accuracy(found), "winners": winners(found)})
     (folder / "levels.csv").write_text(levels_csv(found))
+
+
+def refresh(path: Path, tables: Mapping[str, str]) -> None:
+    """Put tables in the place of those between the comments with their names, if there is such a page."""
+    if not path.exists():
+        return
+    text = path.read_text()
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + table + end + rest.split(end)[1]
+    path.write_text(text)
+
+
+def accuracy(found: Sequence[Group]) -> str:
+    """A line per cell: the mean of each method over the levels that are compared."""
+    rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in METHODS)) for g in found]
+    return _table(("", "dense", *_NAMES.values()), rows)
+
+
+def winners(found: Sequence[Group]) -> str:
+    """A line per cell: the sparsest winning level of each method by all criteria, and what the paper prints for ACE."""
+
+    def places(group: Group) -> list[str]:
+        return [" / ".join(_winner(group, m, c) for c in CRITERIA) if m in group.results else _NONE for m in METHODS]
+
+    rows = [(_title(group), *places(group), _quoted(group, "ace")) for group in found]
+    return _table(("", *_NAMES.values(), "printed for ACE"), rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _title(group: Group) -> str:
+    return f"{group.dataset}, {group.backbone}, {group.axis}"
+
+
+def _dense(group: Group) -> dict[str, list[float]]:
+    """The same for all methods."""
+    dense: dict[str, list[float]] = next(iter(group.results.values()))["dense"]
+    return dense
+
+
+def _mean(group: Group, method: str) -> str:
+    """Over the levels that are compared, with the marks of a table; … where there is no search."""
+    if method not in group.results:
+        return _NONE
+    mean = _percent(group.means(method))
+    mean = f"**{mean}**" if method == group.best else mean
+    return mean + ("★" if "ugs" in group.results and group.star(method) else "")
 
 
 def page(found: Sequence[Group], backbones: Iterable[str]) -> str:
@@ -68,31 +122,27 @@ def _overview(found: Sequence[Group]) -> list[str]:
 
 
 def _section(group: Group) -> list[str]:
-    dense = next(iter(group.results.values()))["dense"]
-    lines = [
-        "| method | mean | last level | sparsest winner: `paper` | `strict` | `significant` | printed | epochs |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    heads = ("method", "mean", "last level", *(f"`{criterion}`" for criterion in CRITERIA), "printed", "epochs")
+    rows = []
     for method, result in group.results.items():
-        mean = _percent(group.means(method))
-        mean = f"**{mean}**" if method == group.best else mean
-        star = "★" if "ugs" in group.results and group.star(method) else ""
-        winners = " | ".join(_winner(group, result, criterion) for criterion in CRITERIA)
+        places = [_winner(group, method, criterion, sparsity=True) for criterion in CRITERIA]
+        epochs = f"{sum(level['epochs']['select'] for level in result['levels']):,}"
         last = _percent(result["levels"][-1]["test"])
-        epochs = sum(level["epochs"]["select"] for level in result["levels"])
-        lines.append(
-            f"| {_NAMES[method]} | {mean}{star} | {last} | {winners} | {_quoted(group, method)} | {epochs:,} |"
-        )
+        rows.append((_NAMES[method], _mean(group, method), last, *places, _quoted(group, method), epochs))
     seeds = len(next(iter(group.results.values()))["seeds"])
-    head = f"### {group.name}\n\n{seeds} seeds; dense {_percent(dense['test'])}."
-    return [head, "\n".join(lines)]
+    head = f"### {group.name}\n\n{seeds} seeds; dense {_percent(_dense(group)['test'])}."
+    return [head, _table(heads, rows)]
 
 
-def _winner(group: Group, result: Results, criterion: str) -> str:
+def _winner(group: Group, method: str, criterion: str, sparsity: bool = False) -> str:
+    """The sparsest winning level, and perhaps how sparse it is."""
+    result = group.results[method]
     dense = Readings(result["dense"]["val"], result["dense"]["test"])
     levels = [{**level, "winning": winning(dense, Readings(level["val"], level["test"]))} for level in result["levels"]]
     best = sparsest_winner(levels, criterion)
-    return "–" if best is None else f"{best['level']}: {100 * best[f'{group.axis}_sparsity']:.1f} %"
+    if best is None:
+        return "–"
+    return f"{best['level']}" + (f": {100 * best[f'{group.axis}_sparsity']:.1f} %" if sparsity else "")
 
 
 def _quoted(group: Group, method: str) -> str:
@@ -159,13 +209,19 @@ def draw(found: Sequence[Group], path: Path) -> None:
 
 def _panel(panel: Any, group: Group) -> None:
     for method, result in group.results.items():
-        x = [100 * level[f"{group.axis}_sparsity"] for level in result["levels"]]
+        x = [level["level"] for level in result["levels"]]
         means, stds = zip(*(mean_std([100 * v for v in level["test"]]) for level in result["levels"]), strict=True)
         panel.plot(x, means, color=_COLOURS[method], label=_NAMES[method], lw=1.4)
         low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
         panel.fill_between(x, low, high, color=_COLOURS[method], alpha=0.15, lw=0)
-    dense = 100 * mean_std(next(iter(group.results.values()))["dense"]["test"])[0]
+    dense = 100 * mean_std(_dense(group)["test"])[0]
     panel.axhline(dense, color="black", ls=":", lw=1, label="dense")
+    sparsities = {level["level"]: f"{100 * level[f'{group.axis}_sparsity']:.0f}" for level in result["levels"]}
+    shown = [number for number in sparsities if number == 1 or number % 5 == 0]
+    panel.set_xticks(shown, [sparsities[number] for number in shown])
     panel.set(
-        title=group.dataset, xlabel=f"{group.axis} sparsity, %", ylabel="test accuracy, %", ylim=(dense - 14, dense + 4)
+        title=group.dataset,
+        xlabel=f"{group.axis} sparsity, % (level by level)",
+        ylabel="test accuracy, %",
+        ylim=(dense - 14, dense + 4),
     )

@@ -513,6 +513,7 @@ def test_help_names_every_command_and_every_setting() -> None:
         if name not in ("test", "method_options"):
             assert f"--{name.replace('_', '-')}" in help_text, name
     assert "--no-test" in help_text
+    assert "[default: 0.5]" in help_text
     assert "--method-option" in help_text
 
 

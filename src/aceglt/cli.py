@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn, Optional, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from aceglt.errors import AcegltError, ConfigError
 
@@ -88,7 +89,7 @@ Run = Annotated[Optional[Path], typer.Option("--out", help="Run directory; by de
 
 
 def _option(help: str, *names: str, panel: str = "Options") -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+    return typer.Option(*names, help=escape(help), rich_help_panel=panel, show_default=False)
 
 
 _STOP, _TRAIN, _SCORE = "When to stop", "Training", "Scores and pruning"
@@ -132,7 +133,10 @@ def search(
             help="default, paper (its Table S2), ugs (the UGS authors' settings) or quick; options override it."
         ),
     ] = "default",
-    signal: Annotated[str | None, _option("What trains the scores: teacher [default] or labels.")] = None,
+    signal: Annotated[
+        str | None,
+        _option("What trains the scores: teacher or labels [default: teacher; random, gebt and infoclust labels]."),
+    ] = None,
     levels: Annotated[
         int | None, _option("Levels of pruning [default: 10]; 0 trains the dense baseline alone.", panel=_STOP)
     ] = None,
@@ -207,10 +211,10 @@ def search(
     beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
     teacher_temperature: Annotated[
         float | None,
-        _option("Divides the teacher's outputs; below 1 it is surer than it was [default: 0.5].", panel=_SCORE),
+        _option("What the teacher's outputs are divided by; below 1 sharpens them [default: 0.5].", panel=_SCORE),
     ] = None,
     score_epochs: Annotated[
-        int | None, _option("How long a level's scores are trained [default: 60; gebt: up to 100].", panel=_SCORE)
+        int | None, _option("Epochs that a level's scores are trained, at most --epochs [default: 60].", panel=_SCORE)
     ] = None,
     score_epoch: Annotated[
         str | None,
@@ -218,18 +222,30 @@ def search(
     ] = None,
     decay_scores: Annotated[
         bool | None,
-        _option("Whether weight decay touches scores [default: no].", "--decay-scores/--no-decay-scores", panel=_SCORE),
+        _option(
+            "Whether weight decay touches scores [default: no; gebt yes].",
+            "--decay-scores/--no-decay-scores",
+            panel=_SCORE,
+        ),
     ] = None,
     clamp_scores: Annotated[
         bool | None, _option("Whether scores are kept in [0, 1].", "--clamp-scores/--no-clamp-scores", panel=_SCORE)
     ] = None,
     allocation: Annotated[
         str | None,
-        _option("Weights ranked against each other: of a matrix (balanced [default]) or all (global).", panel=_SCORE),
+        _option(
+            "Weights that are ranked together: those of each matrix (balanced) or all (global) "
+            "[default: balanced; gebt global].",
+            panel=_SCORE,
+        ),
     ] = None,
     degree_bonus: Annotated[
         float | None,
-        _option("Importance that an edge gains between nodes with few edges [default: 1; gebt 0].", panel=_SCORE),
+        _option(
+            "What ugs and ace add to the importance of an edge, over the root of the product of its ends' degrees "
+            "[default: 1].",
+            panel=_SCORE,
+        ),
     ] = None,
     prune_model: Annotated[
         float | None, _option("Share of alive weights that goes per level [default: 0.2].", panel=_SCORE)
@@ -248,14 +264,14 @@ def search(
     method_option: Annotated[
         list[str] | None,
         _option(
-            "A hyper-parameter of the method as NAME=VALUE, e.g. rounds=4 (repeatable; docs/methods.md lists them).",
+            "A hyper-parameter of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/methods.md lists them).",
             "--method-option",
             "-m",
             panel=_SCORE,
         ),
     ] = None,
 ) -> None:
-    """Find graph lottery tickets. Without options: ACE with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
+    """Find graph lottery tickets. Without options: ace with a teacher, no rounds, a GCN, CiteSeer, 10 levels, 3 seeds.
 
     Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
     """
@@ -502,7 +518,7 @@ def reproduce(
         bool, typer.Option("--list", help="Say what there is, its cells and what they would cost here.")
     ] = False,
     cell: Annotated[
-        list[str] | None, _option("Part of it: parts of cells' names, such as cora/gcn or ugs (repeatable).")
+        list[str] | None, _option("Part of it: a cell's name, or parts of names such as cora/gcn or ours (repeatable).")
     ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds, or which: 0,4,7 or 5-9.")] = "3",
     levels: Annotated[int | None, _option("Fewer levels of pruning than the paper's.", panel=_SCALE)] = None,

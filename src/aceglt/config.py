@@ -89,14 +89,19 @@ class Config:
     lr: float = 0.01
     weight_decay: float = 5e-4
     lambda_edges: float = 0.0
+    """λ1: L1 on edge scores."""
     lambda_weights: float = 0.0
+    """λ2: L1 on weight scores."""
     beta: float = 10.0
     """Weight of the teacher's signal."""
     teacher_temperature: float = 0.5
     """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
     decay_scores: bool = False
+    """Whether weight decay touches scores."""
     clamp_scores: bool = False
+    """Whether scores are kept in [0, 1]."""
     score_epoch: str = "best"
+    """Whose scores decide: those of the epoch that is best on validation, or of the last one (`last`)."""
     score_epochs: int | None = 60
     """How long a level's scores are trained, at most `epochs`; None is as long."""
     allocation: str = "balanced"

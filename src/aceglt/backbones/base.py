@@ -24,7 +24,7 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """How named tensors lie in one flat vector per run, so that pruning is global by construction."""
+    """How named tensors lie in one flat vector per run, so that weights of all tensors can be ranked together."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -64,7 +64,7 @@ class Selection:
 
     masks: Masks
     scores: Scores | None = None
-    """The scores that the level's cut was made by, if the method has any."""
+    """The trained scores behind the level's cut, without any bonus, if the method has any."""
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     """Plain numbers and lists over runs, for results.json."""
     epochs: int = 0

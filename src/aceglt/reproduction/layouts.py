@@ -16,7 +16,7 @@ SMALL = ("cora", "citeseer", "pubmed")
 BACKBONES = ("gcn", "gin", "gat")
 METHODS = ("random", "ugs", "gebt", "ace")
 OURS = "ours"
-"""Beside the paper's methods: `ace` with our default scores and exchange, trained as the others are."""
+"""Beside the paper's methods: `ace` with our default scores and pruning, trained as the others are."""
 WITHOUT_GEBT = ("random", "ugs", "ace")
 AXES = {"model": "graph", "graph": "model"}
 """What gets sparser, and what is held meanwhile."""
