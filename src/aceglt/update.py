@@ -233,12 +233,10 @@ class Elements:
         weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
         self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
         (scores if self._scores else weights).extend(self._idle)
+        self._idle_decay = score_decay if self._scores else training.weight_decay
         groups = [{"params": weights, "weight_decay": training.weight_decay}]
         if self.scoring is not None:
             groups.append({"params": scores, "weight_decay": score_decay})
-        self._still = not (
-            self.scoring.lambda_weights or score_decay if self.scoring and self._scores else training.weight_decay
-        )
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
     @property
@@ -283,10 +281,9 @@ class Elements:
                 score.clamp_(0.0, 1.0)
 
     def _idle_grad(self, part: Tensor) -> Tensor | None:
-        """Of elements that nothing reads: no more than the L1 term of scores. None where nothing moves them at all."""
-        if self._still:
-            return None
-        return torch.sign(part).mul_(self.scoring.lambda_weights if self.scoring and self._scores else 0.0)
+        """Of elements that nothing reads: no more than the L1 term of scores. None where nothing moves them."""
+        l1 = self.scoring.lambda_weights if self.scoring is not None and self._scores else 0.0
+        return torch.sign(part).mul_(l1) if l1 or self._idle_decay else None
 
     def remember(self, better: Tensor) -> None:
         """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
