@@ -24,6 +24,7 @@ SCORINGS = {
     "clamped": replace(SCORING, clamp=True, epoch="last"),
     "edges": replace(SCORING, weights=False),
 }
+STILL = replace(SCORING, lambda_weights=0.0, decay=False)
 
 
 def trained(backbone_name: str, scoring: Scoring | None, alive: float = 0.3) -> Fit:
@@ -75,7 +76,7 @@ def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
 
     def result() -> tuple[Fit, bool]:
         trainer = train._Trainer(problem, backbone, start, masks, Training(0.05, 0.01), key, scoring, None)
-        return trainer.run(5, None, None), trainer.rows is not None
+        return trainer.run(5, None, None), bool(trainer.acting)
 
     fewer, left_out = result()
     monkeypatch.setattr(update, "_COMPACT", -1.0)
@@ -85,6 +86,57 @@ def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
     assert fewer.val.tolist() == masked.val.tolist()
     for name, value in tensors(fewer).items():
         assert torch.equal(value, tensors(masked)[name]), name
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("scoring", [*SCORINGS.values(), STILL], ids=[*SCORINGS, "still"])
+@pytest.mark.parametrize("backbone_name", ["gcn", "gin"])
+@pytest.mark.parametrize("task", ["node", "inductive"])
+def test_leaving_out_hidden_units_that_nothing_reads_changes_nothing_but_rounding(
+    task: str, backbone_name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem.from_data(tiny_data(), "tiny", task)
+    backbone = build(backbone_name, problem.x.shape[1], problem.out_features, 40)
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    masks = random_masks(total, Counts(int(0.9 * total.weights), int(0.8 * total.edges)))
+    backbone.prunable.split(masks.weights)["layer1.weight"][:, 4:33] = False  # 11 units are read at most
+    start, key = backbone.init((0,)), rng.keys((0,), "update")
+    start.other.copy_(torch.rand(start.other.shape))  # biases of units that are left out too
+
+    def result() -> tuple[Fit, train._Trainer]:
+        trainer = train._Trainer(problem, backbone, start, masks, Training(0.05, 0.01), key, scoring, None)
+        return trainer.run(5, None, None), trainer
+
+    fewer, trainer = result()
+    monkeypatch.setattr(train, "read_units", lambda alive: None)
+    masked, never = result()
+    assert trainer.network.units is not None
+    assert int(trainer.network.units.sum()) == 16
+    assert trainer.elements.effective()["layer0.weight"].shape[2] == 16
+    assert not never.acting
+    assert fewer.val.tolist() == masked.val.tolist()
+    assert fewer.epoch.tolist() == masked.epoch.tolist()
+    for name, value in tensors(fewer).items():
+        torch.testing.assert_close(value, tensors(masked)[name], rtol=1e-9, atol=1e-11)
+        assert torch.equal(value != 0, tensors(masked)[name] != 0), name
+
+
+def test_elements_that_nothing_reads_keep_the_scores_they_have_in_the_masked_form() -> None:
+    """They are ranked with the others, so decay and L1 must move them as they do there."""
+    problem = tiny_problem()
+    backbone = build("gcn", problem.x.shape[1], problem.out_features, 40)
+    masks = random_masks(*[Counts(backbone.prunable.size, problem.graph.num_edges)] * 2)
+    backbone.prunable.split(masks.weights)["layer1.weight"][:] = False
+    start, key = backbone.init((0,)), rng.keys((0,), "update")
+    result = fit(problem, backbone, start, masks, 3, Training(0.05, 0.01), key, scoring=replace(SCORING, epoch="last"))
+    assert result.scores is not None
+    score = initial_scores(key, masks).weights[masks.weights].requires_grad_()
+    plain = torch.optim.Adam([score], lr=0.05, weight_decay=0.01)
+    for _ in range(3):
+        plain.zero_grad()
+        (SCORING.lambda_weights * score.abs().sum()).backward()
+        plain.step()
+    torch.testing.assert_close(result.scores.weights[masks.weights], score.detach())
 
 
 @pytest.mark.parametrize("method", ["random", "ugs", "gebt", "ace"])

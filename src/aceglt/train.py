@@ -23,7 +23,7 @@ from aceglt.ops import Features
 from aceglt.parallel import Observer, Spare, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
-from aceglt.update import Elements, FusedElements, Scoring, Training, alive_rows
+from aceglt.update import Acting, Elements, FusedElements, Scoring, Training, alive_rows, read_units
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
@@ -133,34 +133,51 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.soft, self.key = problem, backbone, soft, key
         self.contrast = problem.contrast
-        self.rows: Tensor | None = None
-        """Features that count, where the others are left out."""
+        self.acting: dict[str, Acting] = {}
+        """Parts of matrices that act, where the rest is left out."""
+        self.network = backbone
+        """The backbone without hidden units that are left out."""
         self._settle(masks)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         kind = FusedElements if gpu.serves(start.prunable) else Elements
-        self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.rows)
+        self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.acting)
         self.progress = _Progress(masks.runs, problem.device)
         self.spare: Spare | None = None
         """Where validation may run beside the training step."""
         self._begun = False
 
     def _settle(self, masks: Masks) -> None:
-        """Find the places of training and validation, for alive edges, and the features that alive weights read."""
+        """Find the places of training and validation, for alive edges, and what alive weights read."""
         train, val = _places(self.problem, self.backbone, masks.edges, self.soft is None)
-        self.rows = self._read_rows(masks, (train, val))
-        self.train = train.reading(self.rows)
-        self.val = self.train if val is train else val.reading(self.rows)
+        rows = None
+        if self.contrast is None:
+            alive = self.backbone.prunable.split(masks.weights)
+            units = self._leave_out_units(alive)
+            rows = self._leave_out_features(alive, units, (train, val))
+        self.train = train.reading(rows)
+        self.val = self.train if val is train else val.reading(rows)
 
-    def _read_rows(self, masks: Masks, places: tuple[_Place, ...]) -> Tensor | None:
+    def _leave_out_units(self, alive: Weights) -> Tensor | None:
+        """[H] the hidden units that alive weights read, where leaving out the others pays."""
+        before, after = self.backbone.reads_features, self.backbone.reads_units
+        units = read_units(alive[after]) if after is not None else None
+        if units is not None:
+            assert before is not None
+            assert after is not None
+            self.network = self.backbone.narrowed(units)
+            self.acting = {before: Acting(columns=units), after: Acting(rows=units)}
+        return units
+
+    def _leave_out_features(self, alive: Weights, units: Tensor | None, places: tuple[_Place, ...]) -> Tensor | None:
         """[F] the features that alive weights read, where leaving out the others pays and changes nothing."""
         name = self.backbone.reads_features
-        if name is None or self.contrast is not None:
+        if name is None:
             return None
-        alive = self.backbone.prunable.split(masks.weights)[name]
-        rows = alive_rows(alive)
-        if rows is None or not all(place.features.exact(rows, alive.shape[2]) for place in places):
+        rows, width = alive_rows(alive[name]), alive[name].shape[2] if units is None else int(units.sum())
+        if rows is None or not all(place.features.exact(rows, width) for place in places):
             return None
+        self.acting = {**self.acting, name: Acting(rows, units)}
         return rows
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
@@ -191,7 +208,7 @@ class _Trainer:
         trained = _leaves({**elements.effective(), **elements.others})
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
-        state = self.backbone.stem(weights, train.graph, edge_values, train.features)
+        state = self.network.stem(weights, train.graph, edge_values, train.features)
         later = self._judge(weights, state)
         key = rng.fold(self.key, 2 + self.progress.epoch)
         loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
@@ -226,7 +243,7 @@ class _Trainer:
     ) -> Tensor:
         """[S] training loss at a place; `state` is the stem's."""
         if self.contrast is None:
-            outputs = place.outputs(self.backbone.head(weights, place.graph, state, Dropout(key)))
+            outputs = place.outputs(self.network.head(weights, place.graph, state, Dropout(key)))
             return problem.loss(outputs, soft, rng.fold(key, _LOSS))
         # Outputs against those on permuted features; corruption is noise enough, so nothing is dropped.
         features = problem.features.permuted(rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes))
@@ -239,9 +256,9 @@ class _Trainer:
         """[S] validation metric; `state` is the training's stem, which validation at the same place shares."""
         val = self.val
         if state is not None and val is self.train:
-            outputs = self.backbone.head(weights, val.graph, state, None)
+            outputs = self.network.head(weights, val.graph, state, None)
         else:
-            outputs = self.backbone.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
+            outputs = self.network.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
         return self.problem.measure(val.outputs(outputs), "val")
 
     def _result(self) -> Fit:

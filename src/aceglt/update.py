@@ -15,6 +15,7 @@ from aceglt.masks import Masks, Scores
 
 _COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
 _FEWER = 0.95  # share of alive rows up to which the others are left out of a product
+_UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
 
 
@@ -52,8 +53,16 @@ class _Whole:
     def store(self, matrix: Tensor) -> Tensor:
         return matrix.clone()
 
-    def matrix(self, stored: Tensor) -> Tensor:
+    def acting(self, stored: Tensor) -> Tensor:
+        """What is stored of the elements that something reads."""
         return stored
+
+    def idle(self, stored: Tensor) -> Tensor:
+        """And of the others."""
+        return stored[:, :0]
+
+    def matrix(self, acting: Tensor) -> Tensor:
+        return acting
 
     def grad(self, matrix: Tensor) -> Tensor:
         """What is stored of the matrix's gradient, which may be changed."""
@@ -64,51 +73,92 @@ class _Whole:
         return stored.view(len(stored), -1)
 
 
+@dataclass(frozen=True)
+class Acting:
+    """The part of a matrix [F, H] that acts, where that is not all of it."""
+
+    rows: Tensor | None = None  # [F] bool; the others are dead
+    columns: Tensor | None = None  # [H] bool; what the others add to is not read, so their elements have no gradient
+
+
 class _Alive:
-    """Stores the alive elements of one run's matrix alone, [1, n] and a few zeros; the fewer, the cheaper."""
+    """Stores the alive elements of one run's matrix alone, [1, n] with a few zeros; the fewer, the cheaper.
+
+    Those that act come first, those that do not ("idle") after them.
+    """
 
     alive = None  # nothing dead is stored
 
-    def __init__(self, alive: Tensor, rows: Tensor | None) -> None:
-        """With `rows`, the matrix that acts has those alone; the others are dead."""
+    def __init__(self, alive: Tensor, acting: Acting | None) -> None:
         self._size, self._shape = alive.numel(), alive.shape
-        self._index = self._acting = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
-        if rows is not None:
-            width, dead = alive.shape[2], (~rows).cumsum(0)  # rows that are missing up to each
-            self._shape = torch.Size([1, int(rows.sum()), width])
-            self._acting = self._index - width * dead.index_select(0, self._index // width)
+        self._index = self._places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
+        self._idle = self._index[:0]
+        if acting is not None:
+            self._narrow(acting)
         self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
-    def store(self, matrix: Tensor) -> Tensor:
-        return self._gather(matrix, self._index)
+    def _narrow(self, acting: Acting) -> None:
+        _, height, width = self._shape
+        row = self._index // width
+        column = self._index - width * row
+        if acting.columns is not None:
+            acts = acting.columns.index_select(0, column)
+            self._idle, self._index, row, column = self._index[~acts], self._index[acts], row[acts], column[acts]
+        (height, rows), (width, columns) = _numbered(acting.rows, height), _numbered(acting.columns, width)
+        self._shape = torch.Size([1, height, width])
+        row, column = (
+            part if to is None else to.index_select(0, part) for to, part in ((rows, row), (columns, column))
+        )
+        self._places = width * row + column
 
-    def matrix(self, stored: Tensor) -> Tensor:
+    def store(self, matrix: Tensor) -> Tensor:
+        return torch.cat([_gather(matrix, self._index), _gather(matrix, self._idle)], dim=1)
+
+    def acting(self, stored: Tensor) -> Tensor:
+        return stored[:, : _room(self._index)]
+
+    def idle(self, stored: Tensor) -> Tensor:
+        return stored[:, _room(self._index) :]
+
+    def matrix(self, acting: Tensor) -> Tensor:
         """In a buffer that the next call overwrites."""
         if self._matrix is None:
-            self._matrix = stored.new_zeros(self._shape)
-        self._spread(stored, self._matrix.view(-1), self._acting)
+            self._matrix = acting.new_zeros(self._shape)
+        _spread(acting, self._matrix.view(-1), self._places)
         return self._matrix
 
     def grad(self, matrix: Tensor) -> Tensor:
-        return self._gather(matrix, self._acting)
+        return _gather(matrix, self._places)
 
     def flat(self, stored: Tensor) -> Tensor:
-        return self._spread(stored, stored.new_zeros(self._size), self._index).unsqueeze(0)
-
-    def _gather(self, matrix: Tensor, index: Tensor) -> Tensor:
-        count = len(index)
-        stored = matrix.new_zeros(1, count + -count % _LANES)
-        torch.index_select(matrix.reshape(-1), 0, index, out=stored[0, :count])
-        return stored
-
-    def _spread(self, stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
-        return into.scatter_(0, index, stored[0, : len(index)])
+        flat = _spread(self.acting(stored), stored.new_zeros(self._size), self._index)
+        return _spread(self.idle(stored), flat, self._idle).unsqueeze(0)
 
 
-def _storage(alive: Tensor, scored: bool, rows: Tensor | None) -> _Whole | _Alive:
+def _numbered(kept: Tensor | None, count: int) -> tuple[int, Tensor | None]:
+    """How many of `count` lines are kept, and the new numbers of all."""
+    return (count, None) if kept is None else (int(kept.sum()), kept.cumsum(0) - 1)
+
+
+def _room(index: Tensor) -> int:
+    """How much is stored of so many elements."""
+    return len(index) + -len(index) % _LANES
+
+
+def _gather(matrix: Tensor, index: Tensor) -> Tensor:
+    stored = matrix.new_zeros(1, _room(index))
+    torch.index_select(matrix.reshape(-1), 0, index, out=stored[0, : len(index)])
+    return stored
+
+
+def _spread(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
+    return into.scatter_(0, index, stored[0, : len(index)])
+
+
+def _storage(alive: Tensor, scored: bool, acting: Acting | None) -> _Whole | _Alive:
     """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = rows is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
-    return _Alive(alive, rows) if compact else _Whole(alive, scored)
+    compact = acting is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
+    return _Alive(alive, acting) if compact else _Whole(alive, scored)
 
 
 def _one_by_one(alive: Tensor) -> bool:
@@ -128,6 +178,19 @@ def alive_rows(alive: Tensor) -> Tensor | None:
     return rows if int(rows.sum()) <= _FEWER * len(rows) else None
 
 
+def read_units(alive: Tensor) -> Tensor | None:
+    """[H] bool: the hidden units that alive weights of a matrix, alive [S, H, C] bool, read, and some to make up the
+    number; None where leaving out the others does not pay."""
+    if not _one_by_one(alive):
+        return None
+    read = alive[0].any(dim=1)
+    count = max(_UNITS, -(-int(read.sum()) // _UNITS) * _UNITS)
+    if count > _FEWER * len(read):
+        return None
+    first = read.int().argsort(descending=True, stable=True)[:count]
+    return torch.zeros_like(read).index_fill_(0, first, True)
+
+
 class Elements:
     """Weights and scores of a group of runs in training, matrix by matrix, so that gradients are used as they come."""
 
@@ -140,15 +203,16 @@ class Elements:
         scoring: Scoring | None,
         scores: Scores | None,
         extra: Mapping[str, Tensor],
-        rows: Tensor | None = None,
+        acting: Mapping[str, Acting] | None = None,
     ) -> None:
-        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept. `rows` are those
-        of `alive_rows`, if the matrix that reads the features is to act without the others."""
+        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept. `acting` are the
+        parts of matrices, by name, that act without the rest of them."""
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
         alive, scored = backbone.prunable.split(masks.weights), bool(scoring and scoring.weights)
-        acting = {backbone.reads_features: rows}
-        self._storage = {name: _storage(part, scored, acting.get(name)) for name, part in alive.items()}
-        self._weights = self._stored(start.prunable * masks.weights)
+        self._storage = {name: _storage(part, scored, (acting or {}).get(name)) for name, part in alive.items()}
+        self._kept = self._stored(start.prunable * masks.weights)
+        """What is kept of the matrices: their scores, if there are any, or weights."""
+        self._weights = self._acting(self._kept)
         others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
@@ -159,20 +223,28 @@ class Elements:
             assert scores is not None
             self.edge_values = scores.edges
             if scoring.weights:
-                self._scores = self._stored(scores.weights)
+                self._kept = self._stored(scores.weights)
+                self._scores = self._acting(self._kept)
                 self._products = {name: torch.empty_like(part) for name, part in self._weights.items()}
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
         self._start(training, training.weight_decay if scoring is not None and scoring.decay else 0.0)
 
     def _start(self, training: Training, score_decay: float) -> None:
-        groups = [{"params": [*self._weights.values(), *self.others.values()], "weight_decay": training.weight_decay}]
+        weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
+        self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
+        (scores if self._scores else weights).extend(self._idle)
+        self._idle_decay = score_decay if self._scores else training.weight_decay
+        groups = [{"params": weights, "weight_decay": training.weight_decay}]
         if self.scoring is not None:
-            groups.append({"params": [*self._scores.values(), self.edge_values], "weight_decay": score_decay})
+            groups.append({"params": scores, "weight_decay": score_decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
     @property
     def scored(self) -> bool:
         return self.scoring is not None
+
+    def _acting(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self._storage[name].acting(part) for name, part in stored.items()}
 
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:
         """What is stored of the prunable weights' parts of a flat tensor, as copies."""
@@ -198,13 +270,20 @@ class Elements:
                 torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
                 score.grad = l1.addcmul_(grad, weight)
                 weight.grad = grad.mul_(score)
+        for part in self._idle:
+            part.grad = self._idle_grad(part)
         if self.scoring is not None:
             assert edges is not None
             self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
         self._optimiser.step()
         if self.scoring is not None and self.scoring.clamp:
-            for score in (*self._scores.values(), self.edge_values):
+            for score in (*(self._kept.values() if self._scores else ()), self.edge_values):
                 score.clamp_(0.0, 1.0)
+
+    def _idle_grad(self, part: Tensor) -> Tensor | None:
+        """Of elements that nothing reads: no more than the L1 term of scores. None where nothing moves them."""
+        l1 = self.scoring.lambda_weights if self.scoring is not None and self._scores else 0.0
+        return torch.sign(part).mul_(l1) if l1 or self._idle_decay else None
 
     def remember(self, better: Tensor) -> None:
         """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
@@ -217,12 +296,12 @@ class Elements:
 
     def finite(self) -> Tensor:
         """[S] whether nothing has diverged."""
-        parts = [*self._all_weights(), *self._current()]
+        parts = [*self._weights.values(), *self._others(), *self._current()]
         return torch.stack([part.view(self.runs, -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
 
     def best_params(self) -> Params:
         """The weights of each run's best epoch, without scoring."""
-        matrices, others = self._best[: len(self._weights)], self._best[len(self._weights) :]
+        matrices, others = self._best[: len(self._kept)], self._best[len(self._kept) :]
         return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in others], self.edge_values))
 
     def best_scores(self) -> Scores:
@@ -235,19 +314,17 @@ class Elements:
         return Scores(self._flat(matrices), edges.clone())
 
     def _current(self) -> list[Tensor]:
-        if self.scoring is None:
-            return self._all_weights()
-        return [*(self._scores or self._weights).values(), self.edge_values]
+        return [*self._kept.values(), *(self._others() if self.scoring is None else [self.edge_values])]
 
     def _flat(self, stored: Sequence[Tensor]) -> Tensor:
         """[S, P] of all matrices, from what is stored of each."""
         pairs = zip(self._storage.values(), stored, strict=True)
         return _cat([storage.flat(part) for storage, part in pairs], self.edge_values)
 
-    def _all_weights(self) -> list[Tensor]:
-        """The backbone's, in the order of the layouts; what an objective owns is not kept."""
+    def _others(self) -> list[Tensor]:
+        """The backbone's, in the order of the layout; what an objective owns is not kept."""
         others = {**self.others, **self.buffers}
-        return [*self._weights.values(), *(others[name] for name, _ in self.backbone.other.shapes)]
+        return [others[name] for name, _ in self.backbone.other.shapes]
 
 
 class FusedElements(Elements):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -61,19 +62,22 @@ class Dropout:
     def __init__(self, key: Tensor) -> None:
         self.key = key  # [S]
 
-    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
-        return h * self.keep(h, nodes, layer, p).mul_(1.0 / (1.0 - p))
+        return h * self.keep(h, nodes, layer, p, units).mul_(1.0 / (1.0 - p))
 
-    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:
         """1 where elements of h [S, n, H] stay, 0 elsewhere, for layers that do the rest themselves.
 
-        `nodes` [n] are the rows' numbers (None: all nodes); a node draws the same whichever others are there.
+        `nodes` [n] are the rows' numbers (None: all nodes), `units` says which columns of a wider layer h has ([width]
+        bool; None: all); a node's unit draws the same whichever others are there.
         """
-        key, width = rng.fold(self.key, layer), h.shape[2]
+        key, width = rng.fold(self.key, layer), h.shape[2] if units is None else len(units)
         if nodes is None:
-            return rng.keep_mask(key, h[0].numel(), p, h.dtype).view(h.shape)
-        return rng.keep_rows(key, nodes, width, p, h.dtype)
+            draws = rng.keep_mask(key, h.shape[1] * width, p, h.dtype).view(len(h), -1, width)
+        else:
+            draws = rng.keep_rows(key, nodes, width, p, h.dtype)
+        return draws if units is None else draws.index_select(2, units.nonzero().squeeze(1))
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
@@ -85,6 +89,9 @@ class Dropout:
         draws = rng.keep_mask(rng.fold(self.key, layer), graph.draws_per_run * heads, p, values.dtype)
         slot = graph.draw_slot if block.arcs is None else graph.draw_slot[block.arcs]
         return values * draws.reshape(-1, heads)[slot].mul_(1.0 / (1.0 - p))
+
+
+Self = TypeVar("Self", bound="Backbone")
 
 
 class Backbone(ABC):
@@ -111,6 +118,11 @@ class Backbone(ABC):
     reads_features: str | None = None
     """Name of the prunable matrix that the features are multiplied by, if nothing else is done with them: those whose
     rows are dead are then left out."""
+    reads_units: str | None = None
+    """Name of the prunable matrix that alone reads the hidden units, the columns of the one that reads the features:
+    those whose rows are dead are then left out (see `narrowed`)."""
+    units: Tensor | None = None
+    """[H] bool: the hidden units that are computed; None is all."""
     draws: bool = False
     """Whether passes draw from torch's own generators, which all threads share."""
     edge_features: int = 0
@@ -144,6 +156,12 @@ class Backbone(ABC):
         Raises ConfigError where the backbone cannot be told layer by layer, as a user's own model.
         """
         raise ConfigError(f"{self.name} has no compact form")
+
+    def narrowed(self: Self, units: Tensor | None) -> Self:
+        """The same network with some of its hidden units ([H] bool; None: all), for matrices that have no others."""
+        narrow = copy(self)
+        narrow.units = units
+        return narrow
 
     def weights(self, params: Params) -> Weights:
         """Named views of all parameters."""

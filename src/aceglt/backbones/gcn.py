@@ -20,6 +20,7 @@ class GCN(Backbone):
     reach = 2
     capturable = True
     reads_features = "layer0.weight"
+    reads_units = "layer1.weight"
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -39,7 +40,7 @@ class GCN(Backbone):
     ) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
-            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
+            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout, self.units)
         second = graph.layer(1)
         return ops.spmm(
             second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]), symmetric=True

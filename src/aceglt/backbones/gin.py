@@ -24,6 +24,7 @@ class GIN(Backbone):
     reach = 2
     capturable = True
     reads_features = "layer0.weight"
+    reads_units = "layer1.weight"
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -41,6 +42,8 @@ class GIN(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = ops.arc_values(graph, edge_values) / graph.in_degree
+        if self.units is not None:
+            weights = {**weights, "layer0.bias": weights["layer0.bias"][:, :, self.units]}
         hidden = _layer(weights, 0, graph.layer(0), adjacency, x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency
 
@@ -49,7 +52,7 @@ class GIN(Backbone):
     ) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
-            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
+            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout, self.units)
         return _layer(weights, 1, graph.layer(1), adjacency, ops.linear(hidden, weights["layer1.weight"]))
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
