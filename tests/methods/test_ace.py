@@ -86,6 +86,18 @@ def test_weights_are_exchanged_within_their_matrix() -> None:
     assert selection.diagnostics["ace"]["weights"]["exchanged"] == [(4,)]
 
 
+def test_a_matrix_that_has_lost_nothing_belongs_to_both_parts() -> None:
+    """Or the pruned part would have no output layer; what it holds is not exchanged."""
+    quotas = [Quota(slice(0, 14), 4), Quota(slice(14, 20), 6)]
+    training = FakeTraining([[Round(low=(0, 14), high=(13, 14))]], [[]])
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, quotas)
+    selection = Ace(rounds=1, exchange=0.25).select(level)
+    retained, pruned = training.calls["refine 0"].weights
+    assert alive(retained) == {0, 1, 2, 3, *range(14, 20)}
+    assert alive(pruned) == set(range(4, 20))
+    assert alive(selection.masks.weights[0]) == {1, 2, 3, 13, *range(14, 20)}
+
+
 def alive(mask: Tensor) -> set[int]:
     return set(mask.nonzero().squeeze(1).tolist())
 

@@ -60,7 +60,8 @@ class Ace:
         candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
         for t in range(self.rounds):
             masks = sides.masks()
-            fit = level.train_scores(Masks.cat([masks, masks.complement()]), self.refine_epochs, f"refine {t}")
+            both = Masks.cat([masks, _pruned_part(masks, level)])
+            fit = level.train_scores(both, self.refine_epochs, f"refine {t}")
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
             retained, pruned = level.importance(fit.scores[: masks.runs]), level.importance(fit.scores[masks.runs :])
@@ -76,6 +77,16 @@ class Ace:
     def cost(self, epochs: int) -> int:
         last = self.refine_epochs if self.keep == "best" and self.rounds else 0
         return epochs + 2 * self.rounds * self.refine_epochs + last
+
+
+def _pruned_part(masks: Masks, level: Level) -> Masks:
+    """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
+    nothing, and nothing could be learned about the rest."""
+    pruned = masks.complement()
+    for quota in level.quotas:
+        if quota.keep == quota.part.stop - quota.part.start:
+            pruned.weights[:, quota.part] = True
+    return pruned
 
 
 @dataclass(frozen=True)
