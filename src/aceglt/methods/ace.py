@@ -152,8 +152,9 @@ def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor
     """Samples of the retained part (least important, Equation 5) and of the pruned part (most important, Equation 4),
     made equal in size, and that size."""
     sample = sampling.categorical if ace.replacement else sampling.top_k
-    out = sample(-sampling.log_importance(now.retained), now.mask, k, ace.temperature, keys[0])
-    into = sample(sampling.log_importance(now.pruned), ~now.mask, k, ace.temperature, keys[1])
+    scale = sampling.log_importance if ace.temperature else torch.abs  # without noise both rank alike
+    out = sample(-scale(now.retained), now.mask, k, ace.temperature, keys[0])
+    into = sample(scale(now.pruned), ~now.mask, k, ace.temperature, keys[1])
     counts = int(out.sum()), int(into.sum())
     size = min(counts)
     return sampling.trim(out, counts[0], size, keys[2]), sampling.trim(into, counts[1], size, keys[3]), size
