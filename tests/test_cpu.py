@@ -101,7 +101,11 @@ def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-def test_normalisation_agrees(directed: bool, weighted: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache", [cpu._CACHE, 0], ids=["", "fetched ahead"])
+def test_normalisation_agrees(
+    directed: bool, weighted: bool, cache: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_CACHE", cache)
     graph = random_graph(6, nodes=17, edges=40, directed=directed)
     if weighted:
         graph = replace(graph, edge_weight=torch.rand(graph.num_edges, generator=generator(7)))

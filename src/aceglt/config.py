@@ -103,7 +103,7 @@ class Config:
     score_epoch: str = "best"
     """Whose scores decide: those of the epoch that is best on validation, or of the last one (`last`)."""
     score_epochs: int | None = 60
-    """How long a level's scores are trained, at most `epochs`; None is as long."""
+    """How long a level's scores are trained, at most `epochs`; None, as presets have it, is as long."""
     allocation: str = "balanced"
     """Among which weights pruning ranks: all (`global`), or those of each matrix, which keeps a number in proportion to
     the sum of its sides (`balanced`), so that no layer dies out."""

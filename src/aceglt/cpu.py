@@ -11,12 +11,13 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from aceglt.graph import GraphBatch
+if TYPE_CHECKING:
+    from aceglt.graph import GraphBatch
 
 INSTALLED = find_spec("numba") is not None
 _LARGE = 1 << 16  # elements from which on an operation is worth a compiled kernel

@@ -198,3 +198,7 @@ def slot_gradients(
             out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
             if len(weight):
                 out[e] *= weight[k]
+
+
+# Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.
+_fetch(np.zeros((1, 1)), np.zeros(1, dtype=np.int32), 0, 1, 0, 1)

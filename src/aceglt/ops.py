@@ -180,7 +180,9 @@ class Features:
 
     def exact(self, kept: Tensor, width: int) -> bool:
         """Whether `columns` makes the same product, bit by bit, with a matrix of this width whose other rows are 0."""
-        return self._csr is not None and cpu.multiplies(int(kept[self._csr.col_indices()].sum()), width)
+        if self._csr is None or self._csr_t is None:
+            return False
+        return cpu.multiplies(int(kept[self._csr.col_indices()].sum()), width)
 
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
