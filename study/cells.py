@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
+from aceglt.reproduction.layouts import METHODS as PUBLISHED
+from aceglt.reproduction.layouts import OURS
 from aceglt.reproduction.runs import collect as collect_runs
 from aceglt.reproduction.runs import find
 from aceglt.rundir import read_json
 
 FOLDER = Path("results/table1")
-METHODS = ("random", "ugs", "gebt", "ace", "ours")
+METHODS = (*PUBLISHED, OURS)
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
 
@@ -40,7 +43,7 @@ def collect(root: Path, code: str, folder: Path = FOLDER) -> list[str]:
             changed.append(cell.name)
     folder.mkdir(parents=True, exist_ok=True)
     for path, group in _files(folder, kept).items():
-        path.write_text("[\n" + ",\n".join(json.dumps(result) for result in group) + "\n]\n")
+        write_atomic(path, ("[\n" + ",\n".join(map(json.dumps, group)) + "\n]\n").encode())
     return changed
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
+from aceglt.reproduction.merge import merge
 from aceglt.stats import SIGNIFICANCE, holm, mean_std, paired_t_test
 from study.cells import METHODS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
-OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,11 @@ def groups(results: Sequence[Results]) -> list[Group]:
     for result in results:
         method = OURS if result["cell"].endswith(f"/{OURS}") else result["method"]
         named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
-    ranks = (("cora", "citeseer", "pubmed"), ("gcn", "gin", "gat"), ("model", "graph"))
+    ranks = (SMALL, BACKBONES, tuple(AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
     return [Group(*key, _same_seeds({m: named[key][m] for m in METHODS if m in named[key]})) for key in order]
 
 
 def _same_seeds(results: dict[str, Results]) -> dict[str, Results]:
-    shared = [s for s in next(iter(results.values()))["seeds"] if all(s in r["seeds"] for r in results.values())]
-    return {method: _only(result, shared) for method, result in results.items()}
-
-
-def _only(result: Results, seeds: Sequence[int]) -> Results:
-    if result["seeds"] == list(seeds):
-        return result
-    rows = [result["seeds"].index(seed) for seed in seeds]
-
-    def picked(values: Any) -> Any:
-        return {**values, **{name: [values[name][row] for row in rows] for name in ("val", "test")}}
-
-    levels = [picked(level) for level in result["levels"]]
-    return {**result, "seeds": list(seeds), "dense": picked(result["dense"]), "levels": levels}
+    shared = set.intersection(*(set(result["seeds"]) for result in results.values()))
+    return {method: merge([result], seeds=shared) for method, result in results.items()}

@@ -3,16 +3,19 @@ tables in docs/study.md."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aceglt.files import write_atomic
+from aceglt.report.static import encoded
+from aceglt.reproduction.grid import entry_of
+from aceglt.reproduction.layouts import AXES, OURS
 from aceglt.reproduction.quotes import quote
-from aceglt.stats import CRITERIA, Readings, mean_std, sparsest_winner, winning
+from aceglt.reproduction.tables import csv_rows, pipe_table
+from aceglt.stats import CRITERIA, mean_std
 from study.cells import FOLDER, METHODS, load
-from study.compare import FROM, OURS, Group, groups
+from study.compare import FROM, Group, groups
 
 _NAMES = {"random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours"}
 _NONE = "…"  # not searched
@@ -36,9 +39,9 @@ def write(folder: Path = FOLDER, docs: Path = Path("docs/study")) -> None:
     backbones = list(dict.fromkeys(group.backbone for group in found))
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
-    (docs / "table1.md").write_text(page(found, backbones))
+    write_atomic(docs / "table1.md", page(found, backbones).encode())
     refresh(docs.with_suffix(".md"), {"accuracy": accuracy(found), "winners": winners(found)})
-    (folder / "levels.csv").write_text(levels_csv(found))
+    write_atomic(folder / "levels.csv", levels_csv(found).encode())
 
 
 def refresh(path: Path, tables: Mapping[str, str]) -> None:
@@ -50,7 +53,7 @@ def refresh(path: Path, tables: Mapping[str, str]) -> None:
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, rest = text.split(begin)
         text = before + begin + table + end + rest.split(end)[1]
-    path.write_text(text)
+    write_atomic(path, text.encode())
 
 
 def accuracy(found: Sequence[Group]) -> str:
@@ -70,8 +73,7 @@ def winners(found: Sequence[Group]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return pipe_table([heads, ["---"] * len(heads), *rows]).rstrip()
 
 
 def _title(group: Group) -> str:
@@ -136,10 +138,7 @@ def _section(group: Group) -> list[str]:
 
 def _winner(group: Group, method: str, criterion: str, sparsity: bool = False) -> str:
     """The sparsest winning level, and perhaps how sparse it is."""
-    result = group.results[method]
-    dense = Readings(result["dense"]["val"], result["dense"]["test"])
-    levels = [{**level, "winning": winning(dense, Readings(level["val"], level["test"]))} for level in result["levels"]]
-    best = sparsest_winner(levels, criterion)
+    best = group.results[method]["highest_winning"][criterion]
     if best is None:
         return "–"
     return f"{best['level']}" + (f": {100 * best[f'{group.axis}_sparsity']:.1f} %" if sparsity else "")
@@ -151,60 +150,39 @@ def _quoted(group: Group, method: str) -> str:
 
 
 def _percent(values: Sequence[float]) -> str:
-    mean, std = mean_std(values)
-    return f"{100 * mean:.2f} ± {100 * std:.2f}"
+    return entry_of(values, "test").text
 
 
 def levels_csv(found: Sequence[Group]) -> str:
     """Every level of every search."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    names = ("val_mean", "val_std", "test_mean", "test_std")
-    table.writerow(
-        ("dataset", "backbone", "axis", "method", "seeds", "level", "model_sparsity", "graph_sparsity", *names)
-    )
+    heads = ("dataset", "backbone", "axis", "method", "seeds", "level", "model_sparsity", "graph_sparsity",
+             "val_mean", "val_std", "test_mean", "test_std")  # fmt: skip
+    rows: list[list[Any]] = []
     for group in found:
         for method, result in group.results.items():
             dense = {**result["dense"], "level": 0, "model_sparsity": 0.0, "graph_sparsity": 0.0}
+            search = (group.dataset, group.backbone, group.axis, method, len(result["seeds"]))
             for level in (dense, *result["levels"]):
+                sparsities = [round(level[f"{axis}_sparsity"], 4) for axis in AXES]
                 readings = [round(v, 5) for name in ("val", "test") for v in mean_std(level[name])]
-                sparsities = [round(level[f"{axis}_sparsity"], 4) for axis in ("model", "graph")]
-                table.writerow(
-                    (
-                        group.dataset,
-                        group.backbone,
-                        group.axis,
-                        method,
-                        len(result["seeds"]),
-                        level["level"],
-                        *sparsities,
-                        *readings,
-                    )
-                )
-    return out.getvalue()
+                rows.append([*search, level["level"], *sparsities, *readings])
+    return csv_rows(heads, rows)
 
 
 def draw(found: Sequence[Group], path: Path) -> None:
     """Test accuracy against sparsity, a panel per dataset and axis; bands are one standard deviation."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "aceglt", "font.size": 8, "savefig.bbox": "tight"})
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     datasets, axes = (list(dict.fromkeys(getattr(g, part) for g in found)) for part in ("dataset", "axis"))
-    figure, panels = plt.subplots(
-        len(axes), len(datasets), figsize=(3.6 * len(datasets), 2.7 * len(axes)), squeeze=False
-    )
+    figure = Figure(figsize=(3.6 * len(datasets), 2.7 * len(axes)), layout="constrained")
+    panels = figure.subplots(len(axes), len(datasets), squeeze=False)
     for group in found:
         _panel(panels[axes.index(group.axis)][datasets.index(group.dataset)], group)
     lines = {
         label: line for panel in panels.flat for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(lines.values(), lines.keys(), loc="lower center", ncols=len(lines), bbox_to_anchor=(0.5, -0.04))
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines))
+    write_atomic(path, encoded(figure, "svg"))
 
 
 def _panel(panel: Any, group: Group) -> None:

@@ -23,15 +23,15 @@ def result(method: str, tests: list[list[float]], axis: str = "model", variant: 
     levels = [
         {
             "level": i + 1, "model_sparsity": 1 - 0.8 ** (i + 1), "graph_sparsity": 1 - 0.95 ** (i + 1), "val": test,
-            "test": test, "epochs": {"select": 60, "retrain": 200},
+            "test": test, "epochs": {"select": 60, "retrain": 200}, "seconds": 1.0,
         }
         for i, test in enumerate(tests)
     ]  # fmt: skip
     seeds = list(range(len(tests[0])))
-    dense = {"val": [0.8] * len(seeds), "test": [0.8] * len(seeds)}
+    dense = {"val": [0.8] * len(seeds), "test": [0.8] * len(seeds), "seconds": 1.0}
     return {
         "cell": name, "dataset": "cora", "backbone": "gcn", "axis": axis, "method": method, "seeds": seeds,
-        "dense": dense, "levels": levels,
+        "dense": dense, "levels": levels, "epochs": 200,
     }  # fmt: skip
 
 

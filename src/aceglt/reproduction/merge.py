@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from aceglt.stats import Readings, highest_winning, highest_winning_per_seed, winning
@@ -13,13 +13,14 @@ _READINGS = ("val", "test", "epoch")
 _PER_SEED = (*_READINGS, "fluctuation", "diagnostics")  # what has lists over seeds in a level
 
 
-def merge(runs: Sequence[Results], levels: int | None = None) -> dict[str, Any]:
+def merge(runs: Sequence[Results], levels: int | None = None, seeds: Collection[int] | None = None) -> dict[str, Any]:
     """The content of one results.json over all seeds, in their order, with verdicts made anew; a seed counts once.
 
-    Only the first `levels` are taken. Beside what results.json has, `cost` holds lists over seeds: the epochs and the
-    seconds of the whole search, where seeds that were trained together share their seconds equally.
+    Only the first `levels` are taken, and of the seeds those in `seeds`, if given. Beside what results.json has, `cost`
+    holds lists over seeds: the epochs and the seconds of the whole search, where seeds that were trained together share
+    their seconds equally.
     """
-    owners = _owners(runs)
+    owners = [(run, place) for run, place in _owners(runs) if seeds is None or run["seeds"][place] in seeds]
     first = owners[0][0]
     depth = min(len(run["levels"][:levels]) for run, _ in owners)
     dense = {**first["dense"], **_gather([(run["dense"], place) for run, place in owners], _READINGS)}

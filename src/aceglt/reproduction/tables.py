@@ -49,6 +49,11 @@ def markdown(table: Table) -> str:
     heads = [*table.heads, *(f"{group}: {name}" if group else name for group, name in table.columns)]
     rows = [heads, ["---"] * len(heads)]
     rows += [[*map(_md, line.labels), *(_decorated(e, _md, *_MD) for e in line.entries)] for line in table.lines]
+    return pipe_table(rows)
+
+
+def pipe_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of Markdown, of which the second is the rule."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
