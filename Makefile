@@ -22,7 +22,7 @@ demo: $(VENV)/.installed  ## a quick search on the embedded graph
 	$(BIN)/aceglt search --preset quick --out $(DEMO)
 
 test: $(VENV)/.installed  ## the test suite
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff check .
