@@ -1,5 +1,6 @@
 """`python -m study collect FOLDER` keeps the searches of `aceglt reproduce table1 --out FOLDER`; `python -m study page`
-makes tables and plots of what is kept."""
+makes tables and plots of what is kept; `python -m study tune` searches with other settings than ours, on validation
+nodes alone."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from study.cells import collect
 from study.page import write
+from study.tune import RECORD, tune
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -18,10 +20,22 @@ def main(arguments: list[str] | None = None) -> None:
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce table1")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
     commands.add_parser("page", help="write docs/study and results/table1/levels.csv")
+    tuned = commands.add_parser("tune", help=f"search with other settings than ours and add to {RECORD}")
+    tuned.add_argument("dataset")
+    tuned.add_argument("axis", choices=("model", "graph"))
+    tuned.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="fields of Config, or options of ace")
+    tuned.add_argument("--folds", nargs="*", type=int, default=[0, 1, 2, 3], help="0 is the split of the data")
+    tuned.add_argument("--seeds", type=int, default=5)
+    tuned.add_argument("--device", default="auto")
+    tuned.add_argument("--data-root")
     given = parser.parse_args(arguments)
     if given.command == "collect":
         for name in collect(given.folder, given.code or _commit()):
             print(name)
+    elif given.command == "tune":
+        place = {"device": given.device, "data_root": given.data_root}
+        for line in tune(given.dataset, given.axis, given.folds, given.set, given.seeds, **place):
+            print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
     else:
         write()
 

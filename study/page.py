@@ -16,6 +16,7 @@ from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
 from study.cells import FOLDER, METHODS, load
 from study.compare import FROM, Group, groups
+from study.tune import RECORD, means, read
 
 _NAMES = {"random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours"}
 _NONE = "…"  # not searched
@@ -32,7 +33,7 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 - *Epochs*: of choosing 20 levels, per seed."""
 
 
-def write(folder: Path = FOLDER, docs: Path = Path("docs/study")) -> None:
+def write(folder: Path = FOLDER, docs: Path = Path("docs/study"), record: Path = RECORD) -> None:
     """Everything that is made of the kept results."""
     found = groups(list(load(folder)))
     docs.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,8 @@ def write(folder: Path = FOLDER, docs: Path = Path("docs/study")) -> None:
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     write_atomic(docs / "table1.md", page(found, backbones).encode())
-    refresh(docs.with_suffix(".md"), {"accuracy": accuracy(found), "winners": winners(found)})
+    tables = {"accuracy": accuracy(found), "winners": winners(found), "folds": table(*means(read(record)))}
+    refresh(docs.with_suffix(".md"), tables)
     write_atomic(folder / "levels.csv", levels_csv(found).encode())
 
 
@@ -59,7 +61,7 @@ def refresh(path: Path, tables: Mapping[str, str]) -> None:
 def accuracy(found: Sequence[Group]) -> str:
     """A line per cell: the mean of each method over the levels that are compared."""
     rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in METHODS)) for g in found]
-    return _table(("", "dense", *_NAMES.values()), rows)
+    return table(("", "dense", *_NAMES.values()), rows)
 
 
 def winners(found: Sequence[Group]) -> str:
@@ -69,10 +71,11 @@ def winners(found: Sequence[Group]) -> str:
         return [" / ".join(_winner(group, m, c) for c in CRITERIA) if m in group.results else _NONE for m in METHODS]
 
     rows = [(_title(group), *places(group), _quoted(group, "ace")) for group in found]
-    return _table(("", *_NAMES.values(), "printed for ACE"), rows)
+    return table(("", *_NAMES.values(), "printed for ACE"), rows)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
     return pipe_table([heads, ["---"] * len(heads), *rows]).rstrip()
 
 
@@ -91,7 +94,7 @@ def _mean(group: Group, method: str) -> str:
     if method not in group.results:
         return _NONE
     mean = _percent(group.means(method))
-    mean = f"**{mean}**" if method == group.best else mean
+    mean = f"**{mean}**" if len(group.results) > 1 and method == group.best else mean
     return mean + ("★" if "ugs" in group.results and group.star(method) else "")
 
 
@@ -133,7 +136,7 @@ def _section(group: Group) -> list[str]:
         rows.append((_NAMES[method], _mean(group, method), last, *places, _quoted(group, method), epochs))
     seeds = len(next(iter(group.results.values()))["seeds"])
     head = f"### {group.name}\n\n{seeds} seeds; dense {_percent(_dense(group)['test'])}."
-    return [head, _table(heads, rows)]
+    return [head, table(heads, rows)]
 
 
 def _winner(group: Group, method: str, criterion: str, sparsity: bool = False) -> str:

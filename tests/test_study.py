@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+import aceglt
+from aceglt.config import Config
+from aceglt.datasets import load
 from aceglt.reproduction import Scale, exhibit, reproduce
-from study import cells, page
+from study import cells, page, tune
 from study.compare import Group, groups
 
 ROOT = Path(__file__).parents[1]
@@ -118,6 +123,9 @@ def test_pages_are_made_of_what_is_kept() -> None:
     text = (ROOT / "docs/study.md").read_text()
     assert page.accuracy(found) in text
     assert page.winners(found) in text
+    lines = tune.read(ROOT / tune.RECORD)
+    assert lines
+    assert page.table(*tune.means(lines)) in text
 
 
 def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -> None:
@@ -138,3 +146,47 @@ def test_the_overview_counts_complete_cells_and_names_the_exceptions() -> None:
     )
     assert "highest mean in 0 of the 1 cells that all five methods have searched; not in cora/gcn/model (ACE" in last
     assert "cora/gcn/model: ace at level 2, ace at level 3." in last
+
+
+def test_folds_train_on_nodes_that_the_split_trains_or_validates_on() -> None:
+    data = load("citeseer")
+    assert tune.folded(data, 0) is data
+    folds = [tune.folded(data, fold) for fold in (1, 2)]
+    known = data.train_mask | data.val_mask
+    for fold in folds:
+        assert torch.equal(fold.train_mask | fold.val_mask, known)
+        assert not (fold.train_mask & fold.val_mask).any()
+        assert torch.bincount(data.y[fold.train_mask]).tolist() == [20] * 6
+    assert not torch.equal(folds[0].train_mask, folds[1].train_mask)
+
+
+def test_settings_in_the_place_of_ours() -> None:
+    assert tune.settings([])["teacher_temperature"] == Config.teacher_temperature
+    made = tune.settings(["teacher_temperature=0.5", "rounds=3", "allocation=global"])
+    assert (made["teacher_temperature"], made["allocation"]) == (0.5, "global")
+    assert made["method_options"]["rounds"] == 3
+    assert tune.settings(["method=random", "signal=labels"])["method_options"] == {}
+
+
+def test_tuning_is_recorded_line_by_line_and_never_reads_the_test_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[dict[str, Any]] = []
+
+    def search(data: Any, **settings: Any) -> Any:
+        searched.append(settings)
+        levels = [{"val": [0.5 + i / 100, 0.7 + i / 100]} for i in range(tune.STEPS)]
+        return SimpleNamespace(results={"dense": {"val": [0.6, 0.7]}, "levels": levels})
+
+    monkeypatch.setattr(aceglt, "search", search)
+    record = tmp_path / "record.csv"
+    lines = tune.tune("citeseer", "graph", [0, 1], ["beta=3"], seeds=2, record=record, device="cpu")
+    assert [line["mean"] for line in lines] == ["64.50", "64.50"]
+    assert [(s["test"], s["axis"], s["beta"], s["lr"]) for s in searched] == [(False, "graph", 3, 0.01)] * 2
+    assert tune.tune("citeseer", "graph", [1, 2], ["beta=3"], seeds=2, record=record, device="cpu")[0] == lines[1]
+    assert len(searched) == 3
+    tune.tune("citeseer", "model", [0], ["beta=3"], seeds=2, record=record, device="cpu")
+    heads, rows = tune.means(tune.read(record))
+    assert heads == ["", "citeseer graph", "citeseer model"]
+    assert rows == [["dense", "65.00", "…"], ["`beta=3`", "64.50", "…"]]
+    assert tune.means([]) == ([""], [])

@@ -524,6 +524,9 @@ def reproduce(
     levels: Annotated[int | None, _option("Fewer levels of pruning than the paper's.", panel=_SCALE)] = None,
     epochs: Annotated[int | None, _option("Epochs of a full training; refinement in proportion.", panel=_SCALE)] = None,
     hidden: Annotated[int | None, _option("Hidden units.", panel=_SCALE)] = None,
+    split: Annotated[
+        str | None, _option("Which nodes train, validate and test: given, or random:SEED, drawn anew.", panel=_SCALE)
+    ] = None,
     preset: Annotated[str, typer.Option(help="Whose settings: paper, ugs, default or quick.")] = "paper",
     no_search: Annotated[
         bool, typer.Option("--no-search", help="Search nothing: make the table from the runs that are there.")
@@ -542,8 +545,9 @@ def reproduce(
 
     chosen = _seeds(seeds)
     assert chosen is not None
-    sizes = {"hidden": hidden} if hidden is not None else {}
-    scale = Scale(preset, chosen, levels, epochs, sizes)
+    given = {"hidden": hidden, "split": split}
+    settings = {name: value for name, value in given.items() if value is not None}
+    scale = Scale(preset, chosen, levels, epochs, settings)
     if list_:
         if name is None:
             listing.print_exhibits(console, scale, device, data_root)
@@ -554,7 +558,8 @@ def reproduce(
         raise ConfigError("which table or figure? aceglt reproduce --list names them")
     result = run_reproduction(
         name, out=out, cells=cell or (), seeds=chosen, levels=levels, epochs=epochs, preset=preset, device=device,
-        data_root=data_root, runs_at_once=runs_at_once, search=not no_search, observe=listing.Progress(errors), **sizes,
+        data_root=data_root, runs_at_once=runs_at_once, search=not no_search, observe=listing.Progress(errors),
+        **settings,
     )  # fmt: skip
     listing.print_reproduction(console, result)
 

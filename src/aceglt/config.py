@@ -94,7 +94,7 @@ class Config:
     """λ2: L1 on weight scores."""
     beta: float = 10.0
     """Weight of the teacher's signal."""
-    teacher_temperature: float = 0.5
+    teacher_temperature: float = 0.1
     """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
     decay_scores: bool = False
     """Whether weight decay touches scores."""
@@ -289,10 +289,10 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
     return max(needed)
 
 
-# How UGS and the paper score and prune; λ where they do not name the dataset.
+# How UGS and the paper score and prune; λ where they do not name the dataset. They have no teacher.
 _PUBLISHED: dict[str, Any] = {
-    "signal": "labels", "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True, "score_epochs": None,
-    "allocation": "global", "degree_bonus": 0.0,
+    "signal": "labels", "teacher_temperature": 0.5, "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True,
+    "score_epochs": None, "allocation": "global", "degree_bonus": 0.0,
 }  # fmt: skip
 
 _ROUNDS = {"rounds": 6}  # of ace

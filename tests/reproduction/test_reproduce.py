@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from aceglt import cli, datasets
+from aceglt.datasets.embedded import load_citeseer
 from aceglt.errors import ConfigError, DataError
 from aceglt.reproduction import EXHIBITS, Reproduction, cost
 from aceglt.reproduction.cells import Scale
@@ -162,6 +163,15 @@ def test_the_command_prints_the_table_and_where_it_is(tmp_path: Path) -> None:
     assert "level 1" not in again.output
 
 
+def test_the_command_can_draw_another_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load", lambda name, root: load_citeseer())  # the tiny graph has too few nodes
+    cell = ("table1", "--cell", "citeseer/gcn/model/random", "--out", tmp_path / "out", *SMALL)
+    for split in ([], ["--split", "random:1"]):
+        assert invoke(*cell, *split).exit_code == 0
+    configs = [json.loads(path.read_text()) for path in (tmp_path / "out" / "runs").glob("*/*/config.json")]
+    assert sorted(config["split"] for config in configs) == ["given", "random:1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -170,6 +180,7 @@ def test_the_command_prints_the_table_and_where_it_is(tmp_path: Path) -> None:
         ([], "error: which table or figure? aceglt reproduce --list names them"),
         (["table1", "--seeds", "x"], "error: --seeds takes a number"),
         (["nope", "--list"], "error: the paper has no 'nope'"),
+        (["table1", "--split", "5"], "error: split must be given or random:SEED, found 5"),
     ],
 )
 def test_the_command_refuses_what_it_does_not_know(arguments: list[str], said: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Ace:
     name: ClassVar[str] = "ace"
 
     rounds: int = 0
-    """T: rounds of refinement per level; the paper has 6. On the whole they gained nothing on validation."""
+    """T: rounds of refinement per level; the paper has 6. On validation they gain 0.1 points on weights."""
     refine_epochs: int = 30
     """Epochs that the retained and the pruned part are each trained per round."""
     exchange: float = 0.05

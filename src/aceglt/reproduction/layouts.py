@@ -21,7 +21,7 @@ WITHOUT_GEBT = ("random", "ugs", "ace")
 AXES = {"model": "graph", "graph": "model"}
 """What gets sparser, and what is held meanwhile."""
 
-_OUR_SETTINGS = {
+OUR_SETTINGS = {
     **{name: getattr(Config, name) for name in SCORING},
     "method_options": {"rounds": 0, "temperature": 0.0, "replacement": False},
 }
@@ -83,7 +83,7 @@ def winners(
 def _searched(dataset: str, backbone: str, axis: str, method: str, **cell: Any) -> Cell:
     if method != OURS:
         return Cell(dataset, backbone, axis, method, **cell)
-    return Cell(dataset, backbone, axis, "ace", variant=OURS, settings=_OUR_SETTINGS, **cell)
+    return Cell(dataset, backbone, axis, "ace", variant=OURS, settings=OUR_SETTINGS, **cell)
 
 
 def by_quantity(datasets: Sequence[str], metric: str) -> list[Column]:
