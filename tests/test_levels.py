@@ -139,8 +139,31 @@ def test_the_degree_bonus_is_what_an_edge_weighs_in_symmetric_normalisation() ->
         edges = graph.edges[:, alive]
         degree = torch.bincount(edges.flatten(), minlength=graph.num_nodes) + 1
         expected = 0.5 / (degree[edges[0]] * degree[edges[1]]).sqrt()
-        torch.testing.assert_close(level.bonus[run, alive], expected)
+        torch.testing.assert_close(level.bonus(level.masks)[run, alive], expected)
     assert make_search(degree_bonus=0.0)._level(State()).bonus is None
+
+
+@pytest.mark.parametrize("axis", ["model", "graph", "joint"])
+@pytest.mark.parametrize("method", [Ugs(one_shot=True, trainings=2), Random(draws=2)], ids=str)
+def test_levels_that_are_tried_anew_have_the_same_sparsities(method: Method, axis: str) -> None:
+    usual, anew = (run(make_search(m, axis=axis, signal="labels"), 2) for m in (Random(), method))
+    assert [record.alive for record in anew.records] == [record.alive for record in usual.records]
+    assert [record.select_epochs for record in anew.records] == [8, 8]
+
+
+def test_a_method_may_train_weights_as_tickets_are_trained() -> None:
+    """From the initial weights, with hard masks, on labels alone."""
+    search = make_search(signal="teacher")
+    level = search._level(search.train_dense(State()))
+    masks = Random().select(level).masks
+    found = level.train(masks, 4, "try")
+    training, key = Training(search.config.lr, search.config.weight_decay), rng.keys((0, 1), 1, "try", 0)
+    expected = fit(search.problem, search.backbone, search.start, masks, 4, training, key)
+    assert found.params is not None
+    assert expected.params is not None
+    assert found.scores is None
+    assert torch.equal(found.params.prunable, expected.params.prunable)
+    assert torch.equal(found.val, expected.val)
 
 
 @pytest.mark.parametrize("signal", ["teacher", "labels"])

@@ -228,14 +228,15 @@ class Search:
             batches = masks.runs // len(c.seeds)
             return self._fit(number, phase, masks, epochs, batches, replace(scoring, weights=weights), soft, watch)
 
-        masks, keep = self.start_masks(state), self.keep(state)
-        quotas, bonus = self.quotas(keep), self._bonus(masks)
-        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, quotas, bonus)
+        def train(masks: Masks, epochs: int, phase: str) -> Fit:
+            return self._fit(number, phase, masks, epochs, masks.runs // len(c.seeds))
 
-    def _bonus(self, masks: Masks) -> Tensor | None:
+        masks, keep = self.start_masks(state), self.keep(state)
+        quotas, bonus = self.quotas(keep), self._bonus if c.degree_bonus else None
+        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, bonus)
+
+    def _bonus(self, masks: Masks) -> Tensor:
         """[S, E] importance of edges between nodes with few of them: their weights in symmetric normalisation."""
-        if not self.config.degree_bonus:
-            return None
         (source, target), alive = self.problem.graph.edges, masks.edges.to(self.start.prunable.dtype)
         degrees = alive.new_ones(masks.runs, self.problem.graph.num_nodes)  # themselves counted
         degrees.index_add_(1, source, alive).index_add_(1, target, alive)

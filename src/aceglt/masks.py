@@ -89,6 +89,10 @@ class Scores:
     def to(self, device: torch.device | str) -> Scores:
         return Scores(self.weights.to(device), self.edges.to(device))
 
+    @staticmethod
+    def mean(scores: Sequence[Scores]) -> Scores:
+        return Scores(*(torch.stack([getattr(s, side) for s in scores]).mean(dim=0) for side in ("weights", "edges")))
+
     def __getitem__(self, runs: slice) -> Scores:
         return Scores(self.weights[runs], self.edges[runs])
 

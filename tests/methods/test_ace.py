@@ -72,13 +72,13 @@ class FakeTraining:
 
 def select(training: FakeTraining, ace: Ace, start: Masks | None = None) -> Selection:
     start = start or Masks.full(training.runs, Counts(WEIGHTS, EDGES))
-    return ace.select(Level(1, start, KEEP, tuple(range(training.runs)), 200, training))
+    return ace.select(Level(1, start, KEEP, tuple(range(training.runs)), 200, training, training))
 
 
 def test_weights_are_exchanged_within_their_matrix() -> None:
     quotas = [Quota(slice(0, 14), 6), Quota(slice(14, 20), 4)]
     training = FakeTraining([[Round(low=(5, 14, 4), high=(13, 19, 12))]], [[]])
-    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, quotas)
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, training, quotas)
     selection = Ace(rounds=1, exchange=0.5).select(level)
     assert alive(training.calls["refine 0"].weights[0]) == {*range(6), 14, 15, 16, 17}
     # three of each in the first matrix, one in the second
@@ -90,7 +90,7 @@ def test_a_matrix_that_has_lost_nothing_belongs_to_both_parts() -> None:
     """Or the pruned part would have no output layer; what it holds is not exchanged."""
     quotas = [Quota(slice(0, 14), 4), Quota(slice(14, 20), 6)]
     training = FakeTraining([[Round(low=(0, 14), high=(13, 14))]], [[]])
-    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, quotas)
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, training, quotas)
     selection = Ace(rounds=1, exchange=0.25).select(level)
     retained, pruned = training.calls["refine 0"].weights
     assert alive(retained) == {0, 1, 2, 3, *range(14, 20)}
@@ -157,7 +157,7 @@ def test_counts_stay_exact_whatever_is_drawn(rounds: int, options: dict[str, Any
 
 def test_without_rounds_ace_is_ugs() -> None:
     training = FakeTraining([[]], [[]])
-    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training)
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), KEEP, (0,), 200, training, training)
     assert torch.equal(Ace(rounds=0).select(level).masks.weights, Ugs().select(level).masks.weights)
 
 
@@ -249,7 +249,7 @@ def test_a_redraw_takes_fresh_noise() -> None:
         scores = Scores(weights, masks.edges.float())
         return Fit(torch.zeros(masks.runs), torch.ones(masks.runs), None, scores)
 
-    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), Counts(10, EDGES), (0,), 5, train_scores)
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), Counts(10, EDGES), (0,), 5, train_scores, train_scores)
     ace = Ace(rounds=2, exchange=0.4, temperature=1.0, adaptive_k=False)
     selection = ace.select(level)
     assert selection.diagnostics["ace"]["weights"]["similarity"] == [(0.0, pytest.approx(1.0))]
@@ -314,7 +314,7 @@ def test_a_side_with_nothing_pruned_exchanges_nothing() -> None:
         scores = Scores(masks.weights.float(), masks.edges.float())
         return Fit(torch.zeros(masks.runs), torch.ones(masks.runs), None, scores)
 
-    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), Counts(10, EDGES), (0,), 5, train_scores)
+    level = Level(1, Masks.full(1, Counts(WEIGHTS, EDGES)), Counts(10, EDGES), (0,), 5, train_scores, train_scores)
     for options in ({}, {"temperature": 1.0, "replacement": True}):
         selection = Ace(rounds=2, **options).select(level)
         assert selection.masks.alive == Counts(10, EDGES)
@@ -350,7 +350,7 @@ def test_the_defaults_are_those_of_the_study() -> None:
 def test_a_level_key_depends_on_seed_level_purpose_and_batch() -> None:
     never: Callable[..., Fit] = FakeTraining([[]], [[]])
     masks = Masks.full(2, Counts(2, 2))
-    one, two = (Level(n, masks, KEEP, (0, 1), 5, never) for n in (1, 2))
+    one, two = (Level(n, masks, KEEP, (0, 1), 5, never, never) for n in (1, 2))
     keys = torch.cat([one.key("a", 2), one.key("b"), two.key("a")])
     assert len(torch.unique(keys)) == len(keys) == 8
     assert torch.equal(one.key("a", 2)[:2], one.key("a"))

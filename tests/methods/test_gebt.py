@@ -38,7 +38,7 @@ def level_of(traces: Sequence[Sequence[Tensor]], together: bool = False) -> tupl
             ended.append(epoch)
         return Fit(torch.zeros(len(traces)), torch.zeros(len(traces)), None, None)
 
-    return Level(2, masks, KEEP, list(range(len(traces))), 200, train), ended
+    return Level(2, masks, KEEP, list(range(len(traces))), 200, train, train), ended
 
 
 def rolling(epochs: int) -> list[Tensor]:
@@ -108,7 +108,7 @@ def test_each_level_starts_from_the_dense_pair() -> None:
     level, _ = level_of([rolling(3)])
     none = torch.zeros(1, 10, dtype=torch.bool)
     none[0, :6] = True
-    pruned = Level(level.number, Masks(none, none), KEEP, level.seeds, level.epochs, level.train_scores)
+    pruned = Level(level.number, Masks(none, none), KEEP, level.seeds, level.epochs, level.train_scores, level.train)
     assert torch.equal(Gebt().select(pruned).masks.weights, Gebt().select(level).masks.weights)
 
 

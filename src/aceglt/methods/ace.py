@@ -12,7 +12,7 @@ from torch import Tensor
 from aceglt import rng, sampling
 from aceglt.errors import ConfigError
 from aceglt.masks import Masks, share
-from aceglt.methods.base import Level, Selection, require
+from aceglt.methods.base import Level, Selection, best_of, require
 from aceglt.methods.ugs import Ugs
 
 _DRAWS = 4  # keys that an exchange takes: of both samples, and of making them equal in size
@@ -70,7 +70,7 @@ class Ace:
         epochs = cut.epochs + 2 * self.rounds * self.refine_epochs
         if self.keep == "best" and self.rounds:
             fit = level.train_scores(final, self.refine_epochs, f"refine {self.rounds}")
-            final = _best([*candidates, (fit.val, final)])
+            final = best_of([*candidates, (fit.val, final)])
             epochs += self.refine_epochs
         return Selection(final, cut.scores, {**cut.diagnostics, "ace": sides.diagnostics()}, epochs)
 
@@ -204,10 +204,3 @@ def _sample_size(mask: Tensor, exchange: float) -> int:
     alive = int(mask.sum())
     smaller = min(alive, len(mask) - alive)
     return min(smaller, max(1, share(exchange, smaller)))
-
-
-def _best(candidates: list[tuple[Tensor, Masks]]) -> Masks:
-    """For each run, the masks with the highest validation metric (the earliest of equals)."""
-    best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
-    chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
-    return Masks.cat(chosen)

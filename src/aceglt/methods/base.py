@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -27,6 +28,13 @@ class TrainScores(Protocol):
         """
 
 
+class Train(Protocol):
+    """Trains weights from the initial ones on labels alone, as tickets are trained."""
+
+    def __call__(self, masks: Masks, epochs: int, phase: str) -> Fit:
+        """Takes any number of batches of a level's runs, one after the other, as one."""
+
+
 @dataclass(frozen=True)
 class Level:
     """What a method is given: one level of iterative pruning, for a batch of runs."""
@@ -40,14 +48,24 @@ class Level:
     epochs: int
     """Epochs that scores are trained for."""
     train_scores: TrainScores
+    train: Train
     quotas: Sequence[Quota] = ()
     """How many weights of each matrix, where they are pruned matrix by matrix; they add up to what must be alive."""
-    bonus: Tensor | None = None  # [S, E] importance that edges have besides their scores
+    bonus: Callable[[Masks], Tensor] | None = None
+    """[S, E] importance that edges have besides their scores, by where a level starts."""
+
+    def anew(self) -> Level:
+        """The same level, starting from the dense pair."""
+        return replace(self, masks=Masks.full(self.masks.runs, self.masks.total, self.masks.weights.device))
 
     def importance(self, scores: Scores) -> Scores:
         """What elements are ranked by when they are pruned."""
         edges = scores.edges.abs()
-        return Scores(scores.weights.abs(), edges if self.bonus is None else edges + self.bonus)
+        return Scores(scores.weights.abs(), edges if self._bonus is None else edges + self._bonus)
+
+    @cached_property
+    def _bonus(self) -> Tensor | None:
+        return None if self.bonus is None else self.bonus(self.masks)
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.rng`."""
@@ -83,6 +101,13 @@ class Method(Protocol):
     def cost(self, epochs: int) -> int:
         """Epochs that `select` will train per run and level at most, for estimates of the time left; `epochs` as the
         level's."""
+
+
+def best_of(candidates: Sequence[tuple[Tensor, Masks]]) -> Masks:
+    """For each run, the masks with the highest validation metric ([S] of each candidate; the earliest of equals)."""
+    best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
+    chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
+    return Masks.cat(chosen)
 
 
 def require(method: Method, option: str, ok: bool, expected: str) -> None:

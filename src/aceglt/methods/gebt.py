@@ -47,8 +47,7 @@ class Gebt:
                 flocks[runs.start] = _Birds(level, runs, self)
             return flocks[runs.start].see(epoch, scores)
 
-        full = Masks.full(level.masks.runs, level.masks.total, level.masks.weights.device)
-        level.train_scores(full, self.max_epochs, "early bird", weights=False, watch=watch)
+        level.train_scores(level.anew().masks, self.max_epochs, "early bird", weights=False, watch=watch)
         birds = [flocks[first] for first in sorted(flocks)]
         diagnostics = {
             name: torch.cat([getattr(each, name) for each in birds]).tolist()

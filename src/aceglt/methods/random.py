@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from aceglt.masks import Scores, prune
-from aceglt.methods.base import Level, Selection
+from aceglt.masks import Masks, Scores, prune
+from aceglt.methods.base import Level, Selection, best_of, require
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,26 @@ class Random:
 
     name: ClassVar[str] = "random"
 
+    draws: int = 1
+    """How many choices are drawn; of several, each is trained, and the best on validation is taken."""
+
+    def __post_init__(self) -> None:
+        require(self, "draws", self.draws >= 1, "1 or more")
+
     def select(self, level: Level) -> Selection:
-        equal = Scores(
-            torch.ones_like(level.masks.weights, dtype=torch.float32),
-            torch.ones_like(level.masks.edges, dtype=torch.float32),
-        )
-        return Selection(prune(level.masks, equal, level.keep, level.key("drop"), level.quotas))
+        drawn = [_draw(level, key) for key in level.key("drop", self.draws).chunk(self.draws)]
+        if self.draws == 1:
+            return Selection(drawn[0])
+        tried = [(level.train(masks, level.epochs, f"draw {i}").val, masks) for i, masks in enumerate(drawn)]
+        return Selection(best_of(tried), epochs=self.cost(level.epochs))
 
     def cost(self, epochs: int) -> int:
-        return 0
+        return self.draws * epochs if self.draws > 1 else 0
+
+
+def _draw(level: Level, key: Tensor) -> Masks:
+    equal = Scores(
+        torch.ones_like(level.masks.weights, dtype=torch.float32),
+        torch.ones_like(level.masks.edges, dtype=torch.float32),
+    )
+    return prune(level.masks, equal, level.keep, key, level.quotas)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aceglt.importance import ranks, some
 from aceglt.masks import Masks, Scores, prune
-from aceglt.methods.base import Level, Selection
+from aceglt.methods.base import Level, Selection, require
 from aceglt.train import initial_scores
 
 
@@ -20,16 +20,33 @@ class Ugs:
 
     name: ClassVar[str] = "ugs"
 
+    one_shot: bool = False
+    """Cut every level from the dense pair, by scores that were trained on all of it."""
+    trainings: int = 1
+    """Over how many trainings scores are averaged."""
+
+    def __post_init__(self) -> None:
+        require(self, "trainings", self.trainings >= 1, "1 or more")
+
     def select(self, level: Level) -> Selection:
-        scores = level.train_scores(level.masks, level.epochs, "score").scores
-        assert scores is not None
+        level = level.anew() if self.one_shot else level
+        scores = self._scores(level)
         ranked = level.importance(scores)
         masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
         first = initial_scores(level.key("score"), level.masks)
-        return Selection(masks, scores, _decidedness(level.masks, masks, first, scores, ranked), level.epochs)
+        decidedness = _decidedness(level.masks, masks, first, scores, ranked)
+        return Selection(masks, scores, decidedness, self.cost(level.epochs))
+
+    def _scores(self, level: Level) -> Scores:
+        trained = []
+        for i in range(self.trainings):
+            scores = level.train_scores(level.masks, level.epochs, f"score {i}" if i else "score").scores
+            assert scores is not None
+            trained.append(scores)
+        return trained[0] if self.trainings == 1 else Scores.mean(trained)
 
     def cost(self, epochs: int) -> int:
-        return epochs
+        return self.trainings * epochs
 
 
 def _decidedness(before: Masks, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:
