@@ -1,6 +1,6 @@
-"""`python -m study collect FOLDER` keeps the searches of `aceglt reproduce table1 --out FOLDER`; `python -m study page`
-makes tables and plots of what is kept; `python -m study tune` searches with other settings than ours, on validation
-nodes alone."""
+"""The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
+keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than ours, on
+validation nodes alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import argparse
 import subprocess
 from pathlib import Path
 
-from study.cells import collect
+from rich.console import Console
+
+from aceglt.reproduction.listing import Progress
+from study.cells import PARTS, collect
 from study.page import write
 from study.tune import RECORD, tune
 
@@ -16,8 +19,13 @@ from study.tune import RECORD, tune
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    searched = commands.add_parser("search", help="search a part of the study, or what is still missing of it")
+    searched.add_argument("part", choices=PARTS)
+    searched.add_argument("--cell", action="append", default=[], help="beginnings of cells' names; repeatable")
+    searched.add_argument("--seeds", type=int, default=10)
+    searched.add_argument("--out", type=Path, default=Path("reproduction"))
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
-    keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce table1")
+    keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
     commands.add_parser("page", help="write docs/study and results/table1/levels.csv")
     tuned = commands.add_parser("tune", help=f"search with other settings than ours and add to {RECORD}")
@@ -26,12 +34,17 @@ def main(arguments: list[str] | None = None) -> None:
     tuned.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="fields of Config, or options of ace")
     tuned.add_argument("--folds", nargs="*", type=int, default=[0, 1, 2, 3], help="0 is the split of the data")
     tuned.add_argument("--seeds", type=int, default=5)
-    tuned.add_argument("--device", default="auto")
-    tuned.add_argument("--data-root")
+    for command in (searched, tuned):
+        command.add_argument("--device", default="auto")
+        command.add_argument("--data-root")
     given = parser.parse_args(arguments)
     if given.command == "collect":
-        for name in collect(given.folder, given.code or _commit()):
-            print(name)
+        for part in PARTS.values():
+            for name in collect(part, given.folder, given.code or _commit()):
+                print(part.name, name)
+    elif given.command == "search":
+        place = {"device": given.device, "data_root": given.data_root}
+        PARTS[given.part].search(given.out, given.cell, given.seeds, Progress(Console(stderr=True)), **place)
     elif given.command == "tune":
         place = {"device": given.device, "data_root": given.data_root}
         for line in tune(given.dataset, given.axis, given.folds, given.set, given.seeds, **place):

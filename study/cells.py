@@ -1,22 +1,26 @@
-"""The searches of Table 1 as results/table1 keeps them: per dataset, backbone and axis a file, a list over methods."""
+"""The searches of the study as results/ keeps them: per part a folder, per dataset, backbone and axis a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
+from aceglt.reproduction.layouts import AXES, OURS, SMALL
 from aceglt.reproduction.layouts import METHODS as PUBLISHED
-from aceglt.reproduction.layouts import OURS
+from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
-from aceglt.reproduction.runs import find
 from aceglt.rundir import read_json
 
-FOLDER = Path("results/table1")
-METHODS = (*PUBLISHED, OURS)
+ROOT = Path("results")
+DRAWS, ONE_SHOT = "draws", "one-shot"
+METHODS = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
+"""By the last part of a cell's name."""
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
 
@@ -24,40 +28,88 @@ _LEFT_OUT = ("excerpt", "fluctuation", "diagnostics")  # most of the bytes, and 
 _ENVIRONMENT = ("aceglt", "torch", "device")
 
 
-def collect(root: Path, code: str, folder: Path = FOLDER) -> list[str]:
+@dataclass(frozen=True)
+class Part:
+    """Searches of the study that belong together: of every cell at every scale."""
+
+    name: str
+    cells: Sequence[Cell]
+    scales: Sequence[Scale] = (Scale(),)
+
+    def search(self, root: Path, names: Sequence[str], seeds: int, observe: Observe, **place: Any) -> None:
+        """Search what a reproduction's folder still lacks of cells whose names begin so; all if none is named."""
+        for cell, scale in product(self.cells, self.scales):
+            if not names or cell.name.startswith(tuple(names)):
+                complete(root / "runs", cell, replace(scale, seeds=seeds), observe, **place)
+
+
+def _equal_cost() -> list[Cell]:
+    """With three times the 200 epochs of a training per level, as the paper's ACE has, 560."""
+    ways: dict[tuple[str, str], dict[str, Any]] = {
+        ("random", DRAWS): {"draws": 3},
+        ("ugs", ONE_SHOT): {"one_shot": True, "trainings": 3},
+    }
+    return [
+        Cell(dataset, "gcn", axis, method, variant=variant, settings={"method_options": options})
+        for dataset, axis, ((method, variant), options) in product(SMALL, AXES, ways.items())
+    ]
+
+
+def _gcn() -> list[Cell]:
+    return [cell for cell in exhibit("table1").cells if cell.backbone == "gcn"]
+
+
+TABLE1 = Part("table1", exhibit("table1").cells)
+SPLITS = Part("splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)])
+EQUAL_COST = Part("equal-cost", _equal_cost())
+PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST)}
+
+
+def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]:
     """Add the finished searches of a reproduction's folder to the kept ones; the names of those that changed.
 
     `code` is the version of the code that searched. What is kept stays unless there are more seeds of it now, or it was
     searched with other settings.
     """
-    kept = {result["cell"]: result for result in load(folder)}
+    kept = {_identity(result): result for result in load(part, folder)}
     changed = []
-    for cell in exhibit("table1").cells:
-        found = collect_runs(root / "runs", cell, Scale())
+    for cell, scale in product(part.cells, part.scales):
+        found = collect_runs(root / "runs", cell, scale)
         if found is None:
             continue
-        new = {"cell": cell.name, **_origin(root, cell, found, code), **_slim(found)}
-        old = kept.get(cell.name)
+        new = {"cell": cell.name, **_origin(part, root, cell, scale, found, code), **_slim(found)}
+        old = kept.get(_identity(new))
         if old is None or old["config"] != new["config"] or len(old["seeds"]) < len(new["seeds"]):
-            kept[cell.name] = new
+            kept[_identity(new)] = new
             changed.append(cell.name)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, group in _files(folder, kept).items():
+    if not kept:
+        return []
+    (folder / part.name).mkdir(parents=True, exist_ok=True)
+    for path, group in _files(part, folder, kept).items():
         write_atomic(path, ("[\n" + ",\n".join(map(json.dumps, group)) + "\n]\n").encode())
     return changed
 
 
-def load(folder: Path = FOLDER) -> Iterator[Results]:
-    """All kept results."""
-    for path in sorted(folder.glob("*.json")):
+def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
+    """All kept results of a part."""
+    for path in sorted((folder / part.name).glob("*.json")):
         yield from json.loads(path.read_text())
 
 
-def _origin(root: Path, cell: Cell, results: Results, code: str) -> Results:
-    runs = [run for run in find(root / "runs", cell, Scale()) if run.has(len(results["levels"]))]
+def _identity(result: Results) -> tuple[str, str]:
+    return result["cell"], result["config"]["split"]
+
+
+def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, code: str) -> Results:
+    runs = [run for run in find(root / "runs", cell, scale) if run.has(len(results["levels"]))]
     places = [read_json(run.path / "environment.json") for run in runs]
+    seeds = ",".join(map(str, results["seeds"]))
+    split = "".join(f" --split {scale.settings[name]}" for name in ("split",) if name in scale.settings)
+    command = f"aceglt reproduce table1 --cell {cell.name} --seeds {seeds}{split}"
+    if part is EQUAL_COST:
+        command = f"python -m study search {part.name} --cell {cell.name} --seeds {len(results['seeds'])}"
     return {
-        "command": f"aceglt reproduce table1 --cell {cell.name} --seeds {','.join(map(str, results['seeds']))}",
+        "command": command,
         "code": code,
         "environments": [{name: place.get(name) for name in _ENVIRONMENT} for place in places],
         "config": {name: value for name, value in runs[0].config.to_dict().items() if name != "seeds"},
@@ -73,10 +125,11 @@ def _without(values: Results) -> Results:
     return {name: value for name, value in values.items() if name not in _LEFT_OUT}
 
 
-def _files(folder: Path, kept: dict[str, Results]) -> dict[Path, list[Results]]:
+def _files(part: Part, folder: Path, kept: dict[tuple[str, str], Results]) -> dict[Path, list[Results]]:
     files: dict[Path, list[Results]] = {}
-    for cell in exhibit("table1").cells:
-        if cell.name in kept:
-            path = folder / f"{cell.dataset}-{cell.backbone}-{cell.axis}.json"
-            files.setdefault(path, []).append(kept[cell.name])
+    for cell, scale in product(part.cells, part.scales):
+        identity = cell.name, scale.settings.get("split", "given")
+        if identity in kept:
+            path = folder / part.name / f"{cell.dataset}-{cell.backbone}-{cell.axis}.json"
+            files.setdefault(path, []).append(kept[identity])
     return files

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aceglt.config import MAX_SEEDS
 from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
 from aceglt.reproduction.merge import merge
 from aceglt.stats import SIGNIFICANCE, holm, mean_std, paired_t_test
@@ -63,11 +64,23 @@ class Group:
         return p is not None and p < SIGNIFICANCE and mean_std(ours)[0] > mean_std(ugs)[0]
 
 
+def pooled(results: Sequence[Results]) -> list[Results]:
+    """Searches of one cell on several splits as one search, whose seeds are all of theirs; only cells that all of the
+    splits have."""
+    splits = sorted({result["config"]["split"] for result in results})
+    cells: dict[str, list[Results]] = {}
+    for result in results:
+        place = splits.index(result["config"]["split"])
+        seeds = [MAX_SEEDS * place + seed for seed in result["seeds"]]
+        cells.setdefault(result["cell"], []).append({**result, "seeds": seeds})
+    return [merge(searches) for searches in cells.values() if len(searches) == len(splits)]
+
+
 def groups(results: Sequence[Results]) -> list[Group]:
     """By dataset, backbone and axis, in the order of Table 1; on the seeds that all methods have."""
     named: dict[tuple[str, str, str], dict[str, Results]] = {}
     for result in results:
-        method = OURS if result["cell"].endswith(f"/{OURS}") else result["method"]
+        method = result["cell"].rpartition("/")[2]
         named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
     ranks = (SMALL, BACKBONES, tuple(AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])

@@ -11,16 +11,22 @@ from aceglt.files import write_atomic
 from aceglt.report.static import encoded
 from aceglt.reproduction.grid import entry_of
 from aceglt.reproduction.layouts import AXES, OURS
+from aceglt.reproduction.layouts import METHODS as PUBLISHED
 from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import FOLDER, METHODS, load
-from study.compare import FROM, Group, groups
+from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, load
+from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
-_NAMES = {"random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours"}
+_NAMES = {
+    "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours",
+    DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
+}  # fmt: skip
 _NONE = "…"  # not searched
-_COLOURS = dict(zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833"), strict=True))
+_COLOURS = dict(
+    zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
+)
 
 _HEAD = """\
 Made by `python -m study page` from the files in [results/table1](../../results/table1), which hold the commands;
@@ -33,17 +39,31 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 - *Epochs*: of choosing 20 levels, per seed."""
 
 
-def write(folder: Path = FOLDER, docs: Path = Path("docs/study"), record: Path = RECORD) -> None:
+def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = RECORD) -> None:
     """Everything that is made of the kept results."""
-    found = groups(list(load(folder)))
+    found = groups(list(load(TABLE1, folder)))
     docs.mkdir(parents=True, exist_ok=True)
     backbones = list(dict.fromkeys(group.backbone for group in found))
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     write_atomic(docs / "table1.md", page(found, backbones).encode())
-    tables = {"accuracy": accuracy(found), "winners": winners(found), "folds": table(*means(read(record)))}
-    refresh(docs.with_suffix(".md"), tables)
-    write_atomic(folder / "levels.csv", levels_csv(found).encode())
+    refresh(docs.with_suffix(".md"), tables(folder, record))
+    write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
+
+
+def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
+    """The tables of docs/study.md by name, as far as there is something to show."""
+    table1, equal = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
+    found, splits = groups(table1), groups(pooled(list(load(SPLITS, folder))))
+    beside = {(result["dataset"], result["backbone"], result["axis"]) for result in equal}
+    compared = [g for g in groups([*table1, *equal]) if (g.dataset, g.backbone, g.axis) in beside]
+    lines = read(record)
+    return {
+        **({"accuracy": accuracy(found), "winners": winners(found)} if found else {}),
+        **({"folds": table(*means(lines))} if lines else {}),
+        **({"splits": accuracy(splits), "split winners": winners(splits)} if splits else {}),
+        **({"equal cost": accuracy(compared)} if compared else {}),
+    }
 
 
 def refresh(path: Path, tables: Mapping[str, str]) -> None:
@@ -60,18 +80,26 @@ def refresh(path: Path, tables: Mapping[str, str]) -> None:
 
 def accuracy(found: Sequence[Group]) -> str:
     """A line per cell: the mean of each method over the levels that are compared."""
-    rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in METHODS)) for g in found]
-    return table(("", "dense", *_NAMES.values()), rows)
+    methods = _searched(found)
+    rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in methods)) for g in found]
+    return table(("", "dense", *map(_NAMES.__getitem__, methods)), rows)
 
 
 def winners(found: Sequence[Group]) -> str:
     """A line per cell: the sparsest winning level of each method by all criteria, and what the paper prints for ACE."""
 
+    methods = _searched(found)
+
     def places(group: Group) -> list[str]:
-        return [" / ".join(_winner(group, m, c) for c in CRITERIA) if m in group.results else _NONE for m in METHODS]
+        return [" / ".join(_winner(group, m, c) for c in CRITERIA) if m in group.results else _NONE for m in methods]
 
     rows = [(_title(group), *places(group), _quoted(group, "ace")) for group in found]
-    return table(("", *_NAMES.values(), "printed for ACE"), rows)
+    return table(("", *map(_NAMES.__getitem__, methods), "printed for ACE"), rows)
+
+
+def _searched(found: Sequence[Group]) -> list[str]:
+    """Methods that at least one of the groups has."""
+    return [method for method in METHODS if any(method in group.results for group in found)]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -112,7 +140,7 @@ def page(found: Sequence[Group], backbones: Iterable[str]) -> str:
 
 
 def _overview(found: Sequence[Group]) -> list[str]:
-    complete = [group for group in found if set(METHODS) <= set(group.results)]
+    complete = [group for group in found if {*PUBLISHED, OURS} <= set(group.results)]
     if not complete:
         return []
     first = [group.name for group in complete if group.best == OURS]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +17,13 @@ import torch
 import aceglt
 from aceglt.config import Config
 from aceglt.datasets import load
-from aceglt.reproduction import Scale, exhibit, reproduce
+from aceglt.reproduction import Scale, reproduce
+from aceglt.runner import build_method
 from study import cells, page, tune
-from study.compare import Group, groups
+from study.compare import Group, groups, pooled
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "results/table1"
+KEPT = ROOT / "results"
 TINY: dict[str, Any] = {"levels": 2, "epochs": 2, "hidden": 4, "device": "cpu"}
 
 
@@ -80,16 +85,16 @@ def test_methods_are_compared_on_the_seeds_that_both_have() -> None:
     assert group.results["ours"]["dense"]["test"] == [0.8]
 
 
-def test_finished_searches_are_kept_with_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     names = ["citeseer/gcn/model/random", "citeseer/gcn/model/ace/ours"]
-    monkeypatch.setattr(cells, "Scale", lambda: Scale(levels=2, epochs=2, settings={"hidden": 4}))
+    table1 = replace(cells.TABLE1, scales=[Scale(levels=2, epochs=2, settings={"hidden": 4})])
     kept = tmp_path / "kept"
     reproduce("table1", cells=names, out=tmp_path / "out", seeds=1, **TINY)
-    assert cells.collect(tmp_path / "out", "abc", kept) == names
-    assert cells.collect(tmp_path / "out", "abc", kept) == []
+    assert cells.collect(table1, tmp_path / "out", "abc", kept) == names
+    assert cells.collect(table1, tmp_path / "out", "abc", kept) == []
     reproduce("table1", cells=names[1], out=tmp_path / "out", seeds=2, **TINY)
-    assert cells.collect(tmp_path / "out", "def", kept) == names[1:]
-    random, ours = cells.load(kept)
+    assert cells.collect(table1, tmp_path / "out", "def", kept) == names[1:]
+    random, ours = cells.load(table1, kept)
     assert (random["seeds"], ours["seeds"], random["code"], ours["code"]) == ([0], [0, 1], "abc", "def")
     assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ace/ours --seeds 0,1"
     assert "diagnostics" not in ours["levels"][0]
@@ -98,34 +103,67 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path, monkeypatc
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
     assert (tmp_path / "docs" / "gcn.svg").read_text().startswith("<?xml")
-    assert len((kept / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
+
+
+def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path) -> None:
+    few = {"levels": 1, "epochs": 2}
+    scales = [Scale(**few, settings={"hidden": 4, "split": f"random:{seed}"}) for seed in (1, 2)]
+    part = replace(cells.SPLITS, scales=scales)
+    names = ["citeseer/gcn/graph/random", "citeseer/gcn/graph/ugs"]
+
+    @contextmanager
+    def silent(cell: Any, config: Any) -> Iterator[None]:
+        yield
+
+    part.search(tmp_path / "out", names, 2, silent, device="cpu")
+    once = replace(part, scales=scales[:1])
+    once.search(tmp_path / "out", ["citeseer/gcn/graph/ace"], 2, silent, device="cpu")  # on one of the splits alone
+    assert len(cells.collect(part, tmp_path / "out", "abc", tmp_path)) == 2 * 2 + 2
+    kept = list(cells.load(part, tmp_path))
+    assert kept[0]["command"].endswith("--cell citeseer/gcn/graph/random --seeds 0,1 --split random:1")
+    (group,) = groups(pooled(kept))
+    assert list(group.results) == ["random", "ugs"]
+    tests = [[v for r in kept if r["cell"] == name for v in r["levels"][0]["test"]] for name in names]
+    assert [group.tests(method, 0) for method in group.results] == tests
+    assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
+
+
+def test_at_equal_cost_methods_have_about_the_epochs_of_ace() -> None:
+    ace = next(cell.config(Scale()) for cell in cells.TABLE1.cells if cell.name == "cora/gcn/model/ace")
+    budget = build_method(ace).cost(ace.scoring_epochs)
+    for cell in cells.EQUAL_COST.cells:
+        config = cell.config(Scale())
+        assert budget <= build_method(config).cost(config.scoring_epochs) < 1.1 * budget
 
 
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
-def test_what_is_kept_is_of_the_table_as_it_is_now() -> None:
-    """Committed results have a cell each, 20 levels, and the settings that the table has today."""
-    known = {cell.name: cell.config(Scale()) for cell in exhibit("table1").cells}
-    results = list(cells.load(KEPT))
-    assert results
-    for kept in results:
-        config = known[kept["cell"]].to_dict()
-        assert json.loads(json.dumps({k: v for k, v in config.items() if k != "seeds"})) == kept["config"]
-        assert len(kept["levels"]) == 20
-        assert all(len(level["test"]) == len(kept["seeds"]) >= 3 for level in kept["levels"])
+def test_what_is_kept_is_of_the_study_as_it_is_now() -> None:
+    """Committed results have a cell each, 20 levels, and the settings that the study has today."""
+    assert list(cells.load(cells.TABLE1, KEPT))
+    for part in cells.PARTS.values():
+        known = [(cell.name, cell.config(scale).to_dict()) for cell, scale in product(part.cells, part.scales)]
+        expected = json.loads(
+            json.dumps([(name, {k: v for k, v in config.items() if k != "seeds"}) for name, config in known])
+        )
+        for kept in cells.load(part, KEPT):
+            assert [kept["cell"], kept["config"]] in expected
+            assert len(kept["levels"]) == 20
+            fewest = 2 if part is cells.SPLITS else 3
+            assert all(len(level["test"]) == len(kept["seeds"]) >= fewest for level in kept["levels"])
 
 
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
 def test_pages_are_made_of_what_is_kept() -> None:
-    found = groups(list(cells.load(KEPT)))
+    found = groups(list(cells.load(cells.TABLE1, KEPT)))
     backbones = list(dict.fromkeys(group.backbone for group in found))
     assert (ROOT / "docs/study/table1.md").read_text() == page.page(found, backbones)
-    assert (KEPT / "levels.csv").read_text() == page.levels_csv(found)
+    assert (KEPT / "table1" / "levels.csv").read_text() == page.levels_csv(found)
     text = (ROOT / "docs/study.md").read_text()
-    assert page.accuracy(found) in text
-    assert page.winners(found) in text
-    lines = tune.read(ROOT / tune.RECORD)
-    assert lines
-    assert page.table(*tune.means(lines)) in text
+    tables = page.tables(KEPT, ROOT / tune.RECORD)
+    assert {"accuracy", "winners", "folds"} <= set(tables)
+    for name, table in tables.items():
+        assert f"<!-- {name} -->\n{table}\n<!-- end of {name} -->" in text
 
 
 def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -> None:
