@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import Event, current_thread, main_thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -131,6 +134,67 @@ def test_the_cut_between_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch)
     three = ops.product(ops.to_csr(x), dense)
     torch.set_num_threads(1)
     assert torch.equal(one, three)
+
+
+@pytest.mark.parametrize("lent", [1, 3])
+@pytest.mark.parametrize("blocked", [False, True], ids=["", "in blocks"])
+def test_rows_of_unequal_length_are_divided_and_blocked_without_changing_a_bit(
+    lent: int, blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
+    csr = ops.to_csr(x * (x > torch.arange(40).unsqueeze(1) / 50))  # from 30 entries to few
+    plain = ops.product(csr, dense)
+    torch.testing.assert_close(plain, csr.to_dense() @ dense)
+    monkeypatch.setattr(cpu, "_LENT", 0)
+    monkeypatch.setattr(cpu, "_lent", lent)
+    kernels, used = cpu.kernels(), []
+    assert kernels is not None
+    monkeypatch.setattr(kernels, "matmul_blocks", _noting(kernels.matmul_blocks, used))
+    if blocked:
+        monkeypatch.setattr(cpu, "_BLOCKED", 0)
+        monkeypatch.setattr(cpu, "_BLOCK", 7 * dense[0].nbytes)
+    assert torch.equal(ops.product(csr, dense), plain)
+    assert len(used) == (lent if blocked else 0)
+
+
+def _noting(kernel: Callable[..., None], calls: list[tuple[int, int]]) -> Callable[..., None]:
+    def noted(first: int, last: int, *rest: Any) -> None:
+        calls.append((first, last))
+        kernel(first, last, *rest)
+
+    return noted
+
+
+def test_an_error_in_a_helper_is_not_lost() -> None:
+    started = Event()
+
+    def kernel(first: int, last: int) -> None:
+        if current_thread() is main_thread():
+            assert started.wait(10)
+            return
+        started.set()
+        raise ValueError("in a piece")
+
+    cpu.lend(2)
+    try:
+        with pytest.raises(ValueError, match="in a piece"):
+            cpu._divided(kernel, 100, size=cpu._LENT)
+    finally:
+        cpu.lend(1)
+
+
+def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    c = SimpleNamespace(
+        mallopt=lambda what, size: calls.append(("keep", what)), malloc_trim=lambda pad: calls.append(("return", pad))
+    )
+    for library, expected in ((c, [("keep", -3), ("keep", -1), ("return", 0)]), (None, [])):
+        monkeypatch.setattr(cpu, "_c_library", lambda found=library: found)
+        calls.clear()
+        cpu.keep_memory.__wrapped__()
+        cpu.return_memory()
+        assert calls == expected
 
 
 def trained(name: str, scoring: Scoring | None) -> Fit:

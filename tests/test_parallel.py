@@ -10,7 +10,7 @@ import pytest
 import torch
 from samples import random_masks, tiny_problem
 
-from aceglt import rng, train
+from aceglt import cpu, rng, train
 from aceglt.backbones import build
 from aceglt.errors import TrainingError
 from aceglt.masks import Counts
@@ -110,3 +110,16 @@ def test_spare_threads_are_there_while_every_training_may_have_one() -> None:
         assert beside is not None
         assert beside.submit(lambda: 1).result() == 1
     spare.close()
+
+
+def test_kernels_have_the_cores_that_trainings_leave() -> None:
+    spare, lent = Spare(cores=4), []
+    with spare.training():
+        lent.append(cpu._lent)
+        with spare.training():
+            lent.append(cpu._lent)
+            with spare.training():
+                lent.append(cpu._lent)
+        lent.append(cpu._lent)
+    spare.close()
+    assert [*lent, cpu._lent] == [4, 2, 1, 4, 1]

@@ -1,10 +1,12 @@
-"""The compiled kernels behind a few operations on the CPU: what they give, or None where plain torch has to do.
+"""The compiled kernels behind a few operations on the CPU: what they give, or None where plain torch has to do; and the
+memory of tensors there.
 
 numba is optional (the extra `fast`) and imported with the first operation that is worth it.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -26,7 +28,14 @@ _NARROW = 8  # columns below which a row has nothing to vectorise
 _CACHE = 1 << 22  # bytes of a matrix from which on its rows are fetched ahead
 _LINES = 1 << 8  # bytes of a row up to which they are
 _FETCHED = 12
+_PIECES = 4  # of a kernel's work for each thread
+_BLOCKED = 1 << 23  # bytes of a matrix from which on long rows of entries read it block by block
+_BLOCK = 1 << 19
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30  # of mallopt
 _FLOATS = (torch.float32, torch.float64)
+_LENT = 1 << 25  # operations from which on a kernel has the threads that are lent
+_HASH = 8  # operations that a draw is counted as
+_lent = 1  # see `lend`
 
 
 @cache
@@ -37,6 +46,33 @@ def kernels() -> ModuleType | None:
     except Exception:  # whatever keeps an optional package from working
         return None
     return cpu_kernels
+
+
+@cache
+def keep_memory() -> None:
+    """Have the C library keep what tensors give back for the next ones, where it can be told.
+
+    Otherwise a large tensor is made of new pages every time, which the system clears one by one.
+    """
+    if (c := _c_library()) is not None:
+        c.mallopt(_MMAP_THRESHOLD, _NEVER)
+        c.mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+def return_memory() -> None:
+    """Give the system what no tensor uses."""
+    if (c := _c_library()) is not None:
+        c.malloc_trim(0)
+
+
+@cache
+def _c_library() -> ctypes.CDLL | None:
+    """glibc, if that is the C library."""
+    try:
+        c = ctypes.CDLL("libc.so.6")
+        return c if hasattr(c, "mallopt") and hasattr(c, "malloc_trim") else None
+    except OSError:
+        return None
 
 
 def uniform(key: Tensor, n: int) -> Tensor | None:
@@ -57,7 +93,8 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
         return None
     out = torch.empty(len(key), len(rows), width, dtype=dtype)
     for run, number in enumerate(_unsigned(key)):
-        _divided(compiled.keep, len(rows), number, _array(rows), threshold, _array(out[run]))
+        arguments = number, _array(rows), threshold, _array(out[run])
+        _divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
     return out
 
 
@@ -68,21 +105,29 @@ def multiplies(entries: int, width: int) -> bool:
 
 def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
     """CSR · dense, into `out`."""
-    compiled = _compiled(dense, csr.values().numel() * dense.shape[1])
+    size = csr.values().numel() * dense.shape[1]
+    compiled = _compiled(dense, size)
     if compiled is None or dense.shape[1] < _NARROW or not _plain(csr.values(), dense, out):
         return None
     entries = (csr.crow_indices(), csr.col_indices(), csr.values())
-    _divided(compiled.matmul, len(out), *map(_array, entries), _array(dense), _array(out), _ahead(dense))
+    rowptr, *_ = arrays = *map(_array, entries), _array(dense), _array(out)
+    block = _BLOCK // dense[0].nbytes
+    if dense.nbytes > _BLOCKED and len(entries[1]) * block >= 4 * len(out) * len(dense):
+        _divided(compiled.matmul_blocks, rowptr, *arrays, block, size=size, pieces=1)
+    else:
+        _divided(compiled.matmul, rowptr, *arrays, _ahead(dense), size=size)
     return out
 
 
 def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
     """[A] inner products left[row] · right[col] at the entries of a CSR matrix."""
-    compiled = _compiled(left, len(col) * left.shape[1])
+    size = len(col) * left.shape[1]
+    compiled = _compiled(left, size)
     if compiled is None or not _plain(left, right):
         return None
     out = left.new_empty(len(col))
-    _divided(compiled.inner, len(left), *map(_array, (rowptr, col, left, right, out)), _ahead(right))
+    arrays = tuple(map(_array, (rowptr, col, left, right, out)))
+    _divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=size)
     return out
 
 
@@ -146,17 +191,39 @@ def _unsigned(key: Tensor) -> Any:
     return _array(key).view("uint64")
 
 
-def _divided(kernel: Callable[..., None], count: int, *arguments: Any) -> None:
-    """The kernel on all of its `count` elements, divided between torch's threads."""
-    threads = min(torch.get_num_threads(), count)
+def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
+    """The kernel on all of its elements, in so many pieces per thread, which threads take as they come: `work` is how
+    many elements there are, or for rows of unequal length where each begins, `size` the operations in all."""
+    count = work if isinstance(work, int) else len(work) - 1
+    threads = min(max(torch.get_num_threads(), _lent if size >= _LENT else 1), count)
     if threads <= 1:
         return kernel(0, count, *arguments)
-    mine, *others = pairwise(count * i // threads for i in range(threads + 1))
-    parts = [_pool(threads).submit(kernel, *part, *arguments) for part in others]
-    kernel(*mine, *arguments)
-    for part in parts:
-        part.result()
+    left = iter(list(pairwise(_cuts(work, count, pieces * threads))))
+
+    def take() -> None:
+        for piece in left:  # each goes to one thread: the interpreter's lock is held in between
+            kernel(*piece, *arguments)
+
+    helpers = [_pool(threads).submit(take) for _ in range(threads - 1)]
+    take()
+    for helper in helpers:
+        if not helper.cancel():  # what has not begun would find nothing left
+            helper.result()
     return None
+
+
+def _cuts(work: Any, count: int, pieces: int) -> list[int]:
+    """Where each piece begins, and the end."""
+    if isinstance(work, int):
+        return [count * i // pieces for i in range(pieces + 1)]
+    inner = [int(work.searchsorted(work[-1] * i // pieces)) for i in range(1, pieces)]
+    return [0, *inner, count]
+
+
+def lend(threads: int) -> None:
+    """Let large kernels have so many threads, on which no result depends, if torch has fewer."""
+    global _lent
+    _lent = threads
 
 
 @cache

@@ -79,26 +79,45 @@ def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) ->
 
 
 @_contracted
-def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
-    """Rows of CSR · dense; four entries of a row at a time, so that sums are written a quarter as often.
+def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
+    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often.
 
     Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
     """
-    width = dense.shape[1]
+    width, rest = dense.shape[1], (end - begin) % 4
+    for k in range(begin, begin + rest):
+        x, row = values[k], dense[col[k]]
+        for c in range(width):
+            total[c] += x * row[c]
+    for k in range(begin + rest, end, 4):
+        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+        row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
+        for c in range(width):
+            total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
+
+
+@_contracted
+def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
+    """Rows of CSR · dense."""
     for i in range(first, last):
-        begin, end, total = rowptr[i], rowptr[i + 1], out[i]
+        begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
-        rest = (end - begin) % 4
-        total[:] = 0
-        for k in range(begin, begin + rest):
-            x, row = values[k], dense[col[k]]
-            for c in range(width):
-                total[c] += x * row[c]
-        for k in range(begin + rest, end, 4):
-            x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-            row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
-            for c in range(width):
-                total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
+        out[i] = 0
+        _add(out[i], begin, end, col, values, dense)
+
+
+@_contracted
+def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, block: int) -> None:
+    """Rows of CSR · dense, with one block of the dense rows at a time, which a cache holds while all rows read it."""
+    place = rowptr[first:last].copy()
+    out[first:last] = 0
+    for limit in range(block, len(dense) + block, block):
+        for i in range(first, last):
+            begin = end = place[i - first]
+            while end < rowptr[i + 1] and col[end] < limit:
+                end += 1
+            place[i - first] = end
+            _add(out[i], begin, end, col, values, dense)
 
 
 @_reordered

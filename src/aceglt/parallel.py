@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 
 import torch
 
+from aceglt import cpu
+
 Group = TypeVar("Group")
 Result = TypeVar("Result")
 
@@ -44,7 +46,8 @@ def side_by_side(
 
 
 class Spare:
-    """Threads for work beside trainings, while there are cores enough that every training may have one."""
+    """Cores that no training needs for itself: for work beside trainings, while there are enough that every training
+    may have one, and for the compiled kernels of all of them."""
 
     def __init__(self, cores: int) -> None:
         self._cores, self._trainings, self._lock = cores, 0, Lock()
@@ -53,17 +56,21 @@ class Spare:
     def close(self) -> None:
         """Trainings are over."""
         self._pool.shutdown()
+        cpu.lend(1)
 
     @contextmanager
     def training(self) -> Iterator[None]:
         """Inside, one more training is under way."""
-        with self._lock:
-            self._trainings += 1
+        self._count(1)
         try:
             yield
         finally:
-            with self._lock:
-                self._trainings -= 1
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._trainings += change
+            cpu.lend(max(1, self._cores // max(1, self._trainings)))
 
     def executor(self) -> Executor | None:
         """For a training to run something beside it now."""

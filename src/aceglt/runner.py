@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import torch
 
-from aceglt import __version__, checkpoint, datasets, processes
+from aceglt import __version__, checkpoint, cpu, datasets, processes
 from aceglt.backbones import Backbone, InPrecision, Params, build
 from aceglt.config import Config, as_call, check_type, resolve
 from aceglt.determinism import deterministic_torch
@@ -127,6 +127,7 @@ def search(
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.deterministic))
         stack.enter_context(processes.joined())
+        stack.callback(cpu.return_memory)
         source = data if data is not None else datasets.load(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt import gpu, processes, rng
+from aceglt import cpu, gpu, processes, rng
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.capture import Captured
 from aceglt.errors import TrainingError
@@ -82,8 +82,10 @@ def fit(
     the same for any batch. With several `parts`, an epoch is a step for each of them (or for several together), and
     processes share the parts of a step.
     """
-    total = masks.runs
-    size = runs_at_once or (1 if problem.device.type == "cpu" else total)
+    total, on_cpu = masks.runs, problem.device.type == "cpu"
+    if on_cpu:
+        cpu.keep_memory()
+    size = runs_at_once or (1 if on_cpu else total)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     kind = _Trainer if parts.count == 1 else partial(_PartsTrainer, parts)
 
