@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aceglt import rng
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Scores
+from aceglt.masks import Counts, Masks, Quota, Scores
 from aceglt.methods import Level, Random, Ugs
 from aceglt.train import Fit, initial_scores
 
@@ -57,6 +57,13 @@ def test_scores_that_still_follow_their_noise_are_found_out() -> None:
     found = Ugs().select(level).diagnostics
     assert found["weights"]["noise_correlation"] == [pytest.approx(1.0, abs=1e-3)]
     assert found["edges"]["noise_correlation"] == [pytest.approx(-1.0, abs=1e-3)]
+
+
+def test_ties_are_at_the_threshold_of_each_matrix() -> None:
+    level = level_with(torch.tensor([1.0, 1.0, 3.0, 2.0, 2.0, 5.0]), torch.ones(4), Counts(4, 3))
+    quotas = (Quota(slice(0, 3), 2), Quota(slice(3, 6), 2))
+    found = Ugs().select(replace(level, quotas=quotas)).diagnostics
+    assert found["weights"]["ties_at_threshold"] == [pytest.approx(4 / 6)]  # two at 1, two at 2
 
 
 def test_a_level_that_drops_nothing_on_a_side_has_no_ties() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 import torch
@@ -34,7 +35,7 @@ class Ugs:
         ranked = level.importance(scores)
         masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
         first = initial_scores(level.key("score"), level.masks)
-        decidedness = _decidedness(level.masks, masks, first, scores, ranked)
+        decidedness = _decidedness(level, masks, first, scores, ranked)
         return Selection(masks, scores, decidedness, self.cost(level.epochs))
 
     def _scores(self, level: Level) -> Scores:
@@ -49,26 +50,30 @@ class Ugs:
         return self.trainings * epochs
 
 
-def _decidedness(before: Masks, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:
+def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:
     """How decided the choice was, per run: with many ties, or scores that still follow their initial noise, it was
     not."""
-    sides = {"weights": [], "edges": []}  # type: dict[str, list[dict[str, float]]]
-    for run in range(before.runs):
-        for side, rows in sides.items():
-            alive = getattr(before, side)[run].nonzero().squeeze(1)
-            parts = (getattr(of, side)[run].index_select(0, alive) for of in (first, last, ranked, after))
-            rows.append(_side(*parts))
-    return {side: {name: [row[name] for row in rows] for name in rows[0]} for side, rows in sides.items()}
+    whole = [slice(None)]
+    parts = {"weights": [quota.part for quota in level.quotas] or whole, "edges": whole}  # ranked by themselves
+    rows: dict[str, list[dict[str, float]]] = {side: [] for side in parts}
+    for run, side in product(range(after.runs), parts):
+        before, kept, start, end, rank = (getattr(of, side)[run] for of in (level.masks, after, first, last, ranked))
+        alive = before.nonzero().squeeze(1)
+        magnitude = end.index_select(0, alive).abs()
+        rows[side].append(
+            {
+                "distinct": len(torch.unique(magnitude)),
+                "ties_at_threshold": sum(_ties(before[p], kept[p], rank[p]) for p in parts[side]) / max(1, len(alive)),
+                "noise_correlation": _rank_correlation(start.index_select(0, alive), magnitude),
+            }
+        )
+    return {side: {name: [row[name] for row in of] for name in of[0]} for side, of in rows.items()}
 
 
-def _side(first: Tensor, last: Tensor, ranked: Tensor, kept: Tensor) -> dict[str, float]:
-    dropped, magnitude = ranked[~kept], last.abs()
-    tied = (ranked == dropped.max()).double().mean() if len(dropped) else torch.zeros(())
-    return {
-        "distinct": len(torch.unique(magnitude)),
-        "ties_at_threshold": float(tied),
-        "noise_correlation": _rank_correlation(first, magnitude),
-    }
+def _ties(alive: Tensor, kept: Tensor, ranked: Tensor) -> int:
+    """How many alive elements are as important as the most important one that goes."""
+    dropped = ranked[alive & ~kept]
+    return int((ranked[alive] == dropped.max()).sum()) if len(dropped) else 0
 
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:
