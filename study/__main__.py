@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,8 +22,8 @@ def main(arguments: list[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     searched = commands.add_parser("search", help="search a part of the study, or what is still missing of it")
     searched.add_argument("part", choices=PARTS)
-    searched.add_argument("--cell", action="append", default=[], help="beginnings of cells' names; repeatable")
-    searched.add_argument("--seeds", type=int, default=10)
+    searched.add_argument("--cell", action="append", default=[], help="a cell's name, or parts of names; repeatable")
+    searched.add_argument("--seeds", type=_seeds, default=10, help="how many, or which: 0,4,7 [default: 10]")
     searched.add_argument("--out", type=Path, default=Path("reproduction"))
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
@@ -51,6 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
     else:
         write()
+
+
+def _seeds(text: str) -> Sequence[int] | int:
+    return tuple(map(int, text.split(","))) if "," in text else int(text)
 
 
 def _commit() -> str:

@@ -13,6 +13,7 @@ from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
 from aceglt.reproduction.layouts import AXES, OURS, SMALL
 from aceglt.reproduction.layouts import METHODS as PUBLISHED
+from aceglt.reproduction.registry import pick
 from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
 from aceglt.rundir import read_json
@@ -36,11 +37,12 @@ class Part:
     cells: Sequence[Cell]
     scales: Sequence[Scale] = (Scale(),)
 
-    def search(self, root: Path, names: Sequence[str], seeds: int, observe: Observe, **place: Any) -> None:
-        """Search what a reproduction's folder still lacks of cells whose names begin so; all if none is named."""
-        for cell, scale in product(self.cells, self.scales):
-            if not names or cell.name.startswith(tuple(names)):
-                complete(root / "runs", cell, replace(scale, seeds=seeds), observe, **place)
+    def search(
+        self, root: Path, names: Sequence[str], seeds: Sequence[int] | int, observe: Observe, **place: Any
+    ) -> None:
+        """Search what a reproduction's folder still lacks of the cells that have these names, or parts of names."""
+        for cell, scale in product(pick(self.name, self.cells, names), self.scales):
+            complete(root / "runs", cell, replace(scale, seeds=seeds), observe, **place)
 
 
 def _equal_cost() -> list[Cell]:
@@ -107,7 +109,7 @@ def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, 
     split = "".join(f" --split {scale.settings[name]}" for name in ("split",) if name in scale.settings)
     command = f"aceglt reproduce table1 --cell {cell.name} --seeds {seeds}{split}"
     if part is EQUAL_COST:
-        command = f"python -m study search {part.name} --cell {cell.name} --seeds {len(results['seeds'])}"
+        command = f"python -m study search {part.name} --cell {cell.name} --seeds {seeds}"
     return {
         "command": command,
         "code": code,

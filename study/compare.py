@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aceglt.config import MAX_SEEDS
 from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
 from aceglt.reproduction.merge import merge
 from aceglt.stats import SIGNIFICANCE, holm, mean_std, paired_t_test
-from study.cells import METHODS, Results
+from study.cells import METHODS, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
@@ -65,15 +64,24 @@ class Group:
 
 
 def pooled(results: Sequence[Results]) -> list[Results]:
-    """Searches of one cell on several splits as one search, whose seeds are all of theirs; only cells that all of the
-    splits have."""
-    splits = sorted({result["config"]["split"] for result in results})
+    """The searches of a cell on all splits as one, with a split in the place of a seed: the mean over its seeds, which
+    are not independent of each other. Cells that lack a split are left out."""
     cells: dict[str, list[Results]] = {}
     for result in results:
-        place = splits.index(result["config"]["split"])
-        seeds = [MAX_SEEDS * place + seed for seed in result["seeds"]]
-        cells.setdefault(result["cell"], []).append({**result, "seeds": seeds})
-    return [merge(searches) for searches in cells.values() if len(searches) == len(splits)]
+        split = int(result["config"]["split"].rpartition(":")[2])
+        cells.setdefault(result["cell"], []).append(_averaged(result, split))
+    return [merge(searches) for searches in cells.values() if len(searches) == len(SPLITS.scales)]
+
+
+def _averaged(result: Results, seed: int) -> Results:
+    """A search as if of one seed, with the means over its seeds."""
+
+    def averaged(part: Results) -> Results:
+        means = {name: [mean_std(part[name])[0]] for name in ("val", "test", "epoch")}
+        return {**part, **means}
+
+    levels = [averaged(level) for level in result["levels"]]
+    return {**result, "seeds": [seed], "dense": averaged(result["dense"]), "levels": levels}
 
 
 def groups(results: Sequence[Results]) -> list[Group]:

@@ -47,8 +47,8 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = R
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     write_atomic(docs / "table1.md", page(found, backbones).encode())
-    refresh(docs.with_suffix(".md"), tables(folder, record))
     write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
+    refresh(docs.with_suffix(".md"), tables(folder, record))
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
@@ -73,6 +73,8 @@ def refresh(path: Path, tables: Mapping[str, str]) -> None:
     text = path.read_text()
     for name, table in tables.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        if begin not in text or end not in text:
+            raise ValueError(f"{path} has no place for the table of {name}: {begin.strip()} and {end.strip()}")
         before, rest = text.split(begin)
         text = before + begin + table + end + rest.split(end)[1]
     write_atomic(path, text.encode())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,8 @@ from torch import Tensor
 import aceglt
 from aceglt import datasets
 from aceglt.config import resolve
-from aceglt.files import write_atomic
+from aceglt.errors import ConfigError
+from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
@@ -32,7 +33,7 @@ STEPS = 10
 _LENGTHS: dict[str, Any] = {"prune_model": 0.36, "prune_graph": 0.0975}  # of two levels together
 _PER_CLASS = 20
 _NUMBERS = ("dense", "mean", *(f"step {i + 1}" for i in range(STEPS)))
-_HEADS = ("dataset", "axis", "fold", "settings", "seeds", "device", *_NUMBERS)
+_HEADS = ("dataset", "axis", "fold", "settings", "seeds", "config", "device", *_NUMBERS)
 Line = dict[str, str]
 _OPTIONS = {f.name for f in fields(Ace)}
 
@@ -51,12 +52,17 @@ def tune(
     Lines that are there already are not searched again. `run` are arguments of `aceglt.search`.
     """
     lines = read(record)
-    search = {"dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds)}
+    chosen = _chosen(dataset, axis, assignments, seeds)
+    search = {
+        "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
+        "config": short_digest(json.dumps(chosen, sort_keys=True)),
+    }  # fmt: skip
     asked = [{**search, "fold": str(fold)} for fold in folds]
     for line in asked:
         if any(line.items() <= old.items() for old in lines):
             continue
-        result = _search(dataset, axis, int(line["fold"]), assignments, seeds, run)
+        data = folded(datasets.load(dataset, run.get("data_root")), int(line["fold"]))
+        result = aceglt.search(data, preset="paper", test=False, tickets="none", **chosen, **run).results
         steps = [mean_std(level["val"])[0] for level in result["levels"]]
         numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
         readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
@@ -77,6 +83,8 @@ def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of a table: by settings, the mean over the folds on each dataset and axis where all are there."""
     places = list(dict.fromkeys((line["dataset"], line["axis"]) for line in lines))
     folds = len({line["fold"] for line in lines})
+    if len({line["seeds"] for line in lines}) > 1:
+        raise ConfigError("lines of different numbers of seeds are not to be compared")
 
     def mean(number: str, settings: str, place: tuple[str, str]) -> str:
         found = [line for line in lines if (line["dataset"], line["axis"], line["settings"]) == (*place, settings)]
@@ -104,15 +112,17 @@ def settings(assignments: Sequence[str]) -> dict[str, Any]:
     return {**made, "method_options": options if made["method"] == "ace" else {}}
 
 
-def _search(
-    dataset: str, axis: str, fold: int, assignments: Sequence[str], seeds: int, run: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    data, trained = datasets.load(dataset, run.get("data_root")), resolve("paper", dataset=dataset)
-    chosen = {
-        **_LENGTHS, **settings(assignments), **run, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.lr,
+def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> dict[str, Any]:
+    """The settings of a search beside the preset's."""
+    trained = resolve("paper", dataset=dataset)
+    fixed = {
+        **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.lr,
         "weight_decay": trained.weight_decay,
     }  # fmt: skip
-    return aceglt.search(folded(data, fold), preset="paper", test=False, tickets="none", **chosen).results
+    changed = settings(assignments)
+    if taken := sorted(fixed.keys() & changed.keys()):
+        raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
+    return {**fixed, **changed}
 
 
 def folded(data: Any, fold: int) -> Any:

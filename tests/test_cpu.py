@@ -9,6 +9,7 @@ from threading import Event, current_thread, main_thread
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from samples import generator, random_graph, random_masks, tiny_problem
@@ -158,6 +159,12 @@ def test_rows_of_unequal_length_are_divided_and_blocked_without_changing_a_bit(
     assert len(used) == (lent if blocked else 0)
 
 
+def test_many_entries_are_cut_evenly() -> None:
+    rowptr = np.linspace(0, 2**31 - 1, 1001).astype(np.int32)
+    assert cpu._cuts(rowptr, 1000, 4) == [0, 250, 500, 750, 1000]
+    assert cpu._cuts(np.zeros(4, np.int32), 3, 2) == [0, 0, 3]
+
+
 def _noting(kernel: Callable[..., None], calls: list[tuple[int, int]]) -> Callable[..., None]:
     def noted(first: int, last: int, *rest: Any) -> None:
         calls.append((first, last))
@@ -185,12 +192,23 @@ def test_an_error_in_a_helper_is_not_lost() -> None:
 
 
 def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, int]] = []
-    c = SimpleNamespace(
-        mallopt=lambda what, size: calls.append(("keep", what)), malloc_trim=lambda pad: calls.append(("return", pad))
-    )
-    for library, expected in ((c, [("keep", -3), ("keep", -1), ("return", 0)]), (None, [])):
-        monkeypatch.setattr(cpu, "_c_library", lambda found=library: found)
+    calls: list[tuple[int, int]] = []
+
+    def library(most: int) -> Any:
+        def mallopt(what: int, size: int) -> int:
+            calls.append((what, size))
+            return what == -1 or size <= most
+
+        return SimpleNamespace(mallopt=mallopt, malloc_trim=lambda pad: calls.append((0, pad)))
+
+    new, old, first = 1 << 40, 1 << 25, (-3, 1 << 30)
+    for c, expected in (
+        (library(new), [first, (-1, 1 << 30), (0, 0)]),
+        (library(old), [first, (-3, 1 << 25), (-1, 1 << 30), (0, 0)]),
+        (library(0), [first, (-3, 1 << 25), (0, 0)]),
+        (None, []),
+    ):
+        monkeypatch.setattr(cpu, "_c_library", lambda found=c: found)
         calls.clear()
         cpu.keep_memory.__wrapped__()
         cpu.return_memory()

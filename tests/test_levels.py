@@ -151,6 +151,17 @@ def test_levels_that_are_tried_anew_have_the_same_sparsities(method: Method, axi
     assert [record.select_epochs for record in anew.records] == [8, 8]
 
 
+def test_of_a_one_shot_level_everything_has_an_importance() -> None:
+    search = make_search(Ugs(one_shot=True), axis="graph", signal="labels", prune_graph=0.4)
+    state = search.select(run(search, 1))
+    assert state.importance is not None
+    assert bool((state.importance.edges >= 0).all())
+    usual = make_search(Ugs(), axis="graph", signal="labels", prune_graph=0.4)
+    other = usual.select(run(usual, 1)).importance
+    assert other is not None
+    assert not bool((other.edges >= 0).all())
+
+
 def test_a_method_may_train_weights_as_tickets_are_trained() -> None:
     """From the initial weights, with hard masks, on labels alone."""
     search = make_search(signal="teacher")

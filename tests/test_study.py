@@ -17,9 +17,10 @@ import torch
 import aceglt
 from aceglt.config import Config
 from aceglt.datasets import load
+from aceglt.errors import ConfigError
 from aceglt.reproduction import Scale, reproduce
 from aceglt.runner import build_method
-from study import cells, page, tune
+from study import cells, compare, page, tune
 from study.compare import Group, groups, pooled
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +107,9 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
 
 
-def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path) -> None:
+def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = {"levels": 1, "epochs": 2}
     scales = [Scale(**few, settings={"hidden": 4, "split": f"random:{seed}"}) for seed in (1, 2)]
     part = replace(cells.SPLITS, scales=scales)
@@ -119,13 +122,18 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path
     part.search(tmp_path / "out", names, 2, silent, device="cpu")
     once = replace(part, scales=scales[:1])
     once.search(tmp_path / "out", ["citeseer/gcn/graph/ace"], 2, silent, device="cpu")  # on one of the splits alone
-    assert len(cells.collect(part, tmp_path / "out", "abc", tmp_path)) == 2 * 2 + 2
+    assert len(cells.collect(part, tmp_path / "out", "abc", tmp_path)) == 2 * 2 + 1
     kept = list(cells.load(part, tmp_path))
     assert kept[0]["command"].endswith("--cell citeseer/gcn/graph/random --seeds 0,1 --split random:1")
+    monkeypatch.setattr(compare, "SPLITS", part)
     (group,) = groups(pooled(kept))
     assert list(group.results) == ["random", "ugs"]
-    tests = [[v for r in kept if r["cell"] == name for v in r["levels"][0]["test"]] for name in names]
-    assert [group.tests(method, 0) for method in group.results] == tests
+    for name, method in zip(names, group.results, strict=True):
+        tests = [result["levels"][0]["test"] for result in kept if result["cell"] == name]
+        assert group.tests(method, 0) == [pytest.approx(sum(test) / 2) for test in tests]
+    assert pooled(list(cells.load(once, tmp_path))[:1]) == []
+    with pytest.raises(ConfigError, match="splits has no cell 'cora/gat'"):
+        part.search(tmp_path / "out", ["cora/gat"], 2, silent)
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
 
 
@@ -228,3 +236,26 @@ def test_tuning_is_recorded_line_by_line_and_never_reads_the_test_set(
     assert heads == ["", "citeseer graph", "citeseer model"]
     assert rows == [["dense", "65.00", "…"], ["`beta=3`", "64.50", "…"]]
     assert tune.means([]) == ([""], [])
+    with pytest.raises(ConfigError, match="levels, lr is the same in all searches"):
+        tune.tune("citeseer", "model", [0], ["lr=0.5", "levels=3"], record=record)
+    with pytest.raises(ConfigError, match="different numbers of seeds"):
+        tune.means([*lines, {**lines[0], "seeds": "7"}])
+
+
+def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = [{"val": [0.5]}] * tune.STEPS
+    monkeypatch.setattr(
+        aceglt, "search", lambda data, **_: SimpleNamespace(results={"dense": {"val": [0.6]}, "levels": levels})
+    )
+    record = tmp_path / "record.csv"
+    tune.tune("citeseer", "graph", [0], record=record)
+    monkeypatch.setitem(tune.OUR_SETTINGS, "beta", 3.0)
+    tune.tune("citeseer", "graph", [0], record=record)
+    assert len({line["config"] for line in tune.read(record)}) == 2
+
+
+def test_a_page_without_a_place_for_a_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("nothing\n")
+    with pytest.raises(ValueError, match=r"page.md has no place for the table of a: <!-- a -->"):
+        page.refresh(path, {"a": "table"})

@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Optional, TypeVar
@@ -549,8 +550,9 @@ def reproduce(
     settings = {name: value for name, value in given.items() if value is not None}
     scale = Scale(preset, chosen, levels, epochs, settings)
     if list_:
-        if name is None:
-            listing.print_exhibits(console, scale, device, data_root)
+        if name is None:  # among them link prediction, which has no such split
+            sizes = {name: value for name, value in settings.items() if name != "split"}
+            listing.print_exhibits(console, replace(scale, settings=sizes), device, data_root)
         else:
             listing.print_cells(console, exhibit(name), exhibit(name).pick(cell or []), scale, device, data_root, out)
         return

@@ -7,6 +7,7 @@ numba is optional (the extra `fast`) and imported with the first operation that 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -31,7 +32,8 @@ _FETCHED = 12
 _PIECES = 4  # of a kernel's work for each thread
 _BLOCKED = 1 << 23  # bytes of a matrix from which on long rows of entries read it block by block
 _BLOCK = 1 << 19
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30  # of mallopt
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
+_LARGEST = (1 << 30, 1 << 25)  # bytes that are kept; older versions refuse the first
 _FLOATS = (torch.float32, torch.float64)
 _LENT = 1 << 25  # operations from which on a kernel has the threads that are lent
 _HASH = 8  # operations that a draw is counted as
@@ -54,9 +56,9 @@ def keep_memory() -> None:
 
     Otherwise a large tensor is made of new pages every time, which the system clears one by one.
     """
-    if (c := _c_library()) is not None:
-        c.mallopt(_MMAP_THRESHOLD, _NEVER)
-        c.mallopt(_TRIM_THRESHOLD, _NEVER)
+    c = _c_library()
+    if c is not None and any(c.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
+        c.mallopt(_TRIM_THRESHOLD, _LARGEST[0])
 
 
 def return_memory() -> None:
@@ -157,7 +159,7 @@ def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: T
     at_target, at_source = torch.empty_like(root), torch.empty_like(root)
     arcs = tuple(map(_array, (block.rowptr, block.col32, values, root, grad.contiguous())))
     _divided(compiled.root_gradients, len(root), *arcs, _array(at_target))
-    _divided(compiled.source_gradients, len(root), *arcs, _array(at_source))
+    _divided(compiled.source_gradients, len(root), *arcs, _array(at_source), pieces=1)  # each piece reads all arcs
     slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
     out = root.new_empty(len(block.arcs_of_slot))
     ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
@@ -204,7 +206,7 @@ def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int 
         for piece in left:  # each goes to one thread: the interpreter's lock is held in between
             kernel(*piece, *arguments)
 
-    helpers = [_pool(threads).submit(take) for _ in range(threads - 1)]
+    helpers = [_pool().submit(take) for _ in range(threads - 1)]
     take()
     for helper in helpers:
         if not helper.cancel():  # what has not begun would find nothing left
@@ -216,7 +218,8 @@ def _cuts(work: Any, count: int, pieces: int) -> list[int]:
     """Where each piece begins, and the end."""
     if isinstance(work, int):
         return [count * i // pieces for i in range(pieces + 1)]
-    inner = [int(work.searchsorted(work[-1] * i // pieces)) for i in range(1, pieces)]
+    total = int(work[-1])
+    inner = [int(work.searchsorted(total * i // pieces)) for i in range(1, pieces)]
     return [0, *inner, count]
 
 
@@ -227,5 +230,6 @@ def lend(threads: int) -> None:
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="aceglt-kernel")
+def _pool() -> ThreadPoolExecutor:
+    """For all kernels at once; its threads begin as they are needed."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="aceglt-kernel")

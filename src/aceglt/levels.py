@@ -152,7 +152,7 @@ class Search:
         level = self._level(state)
         selection = self.method.select(level)
         _check_selection(selection, self.keep(state), self.method.name)
-        now = None if selection.scores is None else importance(selection.scores, level.masks)
+        now = None if selection.scores is None else importance(selection.scores, selection.scored or level.masks)
         followed = None if now is None else sample(now)
         chosen = Selected(
             selection.masks,

@@ -87,6 +87,8 @@ class Selection:
     """Plain numbers and lists over runs, for results.json."""
     epochs: int = 0
     """Training epochs that the selection cost per run, the most where runs differ."""
+    scored: Masks | None = None
+    """What had scores, if not what was alive as the level started."""
 
 
 @runtime_checkable

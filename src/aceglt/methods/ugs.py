@@ -36,7 +36,7 @@ class Ugs:
         masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
         first = initial_scores(level.key("score"), level.masks)
         decidedness = _decidedness(level, masks, first, scores, ranked)
-        return Selection(masks, scores, decidedness, self.cost(level.epochs))
+        return Selection(masks, scores, decidedness, self.cost(level.epochs), level.masks)
 
     def _scores(self, level: Level) -> Scores:
         trained = []

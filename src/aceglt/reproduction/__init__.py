@@ -98,6 +98,10 @@ def reproduce(
         raise ConfigError(f"{root / 'runs'} has no finished search of {wanted.name} at this scale; search for it first")
     table = fill(wanted.grid, wanted.title, found)
     notes += wanted.notes
+    if settings.get("split", Config.split) != Config.split:
+        notes.append(
+            f"Training, validation and test nodes are drawn, split `{settings['split']}`; the paper's are given."
+        )
     files = _write(root / wanted.name, wanted, table, found, notes)
     return Reproduction(wanted.name, table, {cell.name: results for cell, results in found.items()}, files, notes)
 

@@ -33,22 +33,25 @@ class Exhibit:
         return tuple(dict.fromkeys([*self.grid.cells, *drawn]))
 
     def pick(self, wanted: Sequence[str]) -> tuple[Cell, ...]:
-        """The cells that have all parts of one of the wanted names, such as cora/gcn or ugs; all if none is named.
+        """The cells that are wanted; see `pick`."""
+        return pick(self.name, self.cells, wanted)
 
-        The whole name of a cell is that cell alone.
-        """
-        if not wanted:
-            return self.cells
-        known, names = {cell.name for cell in self.cells}, [name.lower() for name in wanted]
-        for name in wanted:
-            if not any(_has(cell, name) for cell in self.cells):
-                parts = dict.fromkeys(part for cell in self.cells for part in cell.parts)
-                raise ConfigError(f"{self.name} has no cell '{name}'; join any of {', '.join(parts)} with /")
-        return tuple(
-            cell
-            for cell in self.cells
-            if any(cell.name == name if name in known else _has(cell, name) for name in names)
-        )
+
+def pick(what: str, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells that have all parts of one of the wanted names, such as cora/gcn or ugs; all if none is named.
+
+    The whole name of a cell is that cell alone. `what` the cells are of, for messages.
+    """
+    if not wanted:
+        return tuple(cells)
+    known, names = {cell.name for cell in cells}, [name.lower() for name in wanted]
+    for name in wanted:
+        if not any(_has(cell, name) for cell in cells):
+            parts = dict.fromkeys(part for cell in cells for part in cell.parts)
+            raise ConfigError(f"{what} has no cell '{name}'; join any of {', '.join(parts)} with /")
+    return tuple(
+        cell for cell in cells if any(cell.name == name if name in known else _has(cell, name) for name in names)
+    )
 
 
 def exhibit(name: str) -> Exhibit:
