@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
 from study.cells import PARTS, collect
 from study.page import write
-from study.tune import RECORD, tune
+from study.tune import FOLDS, RECORD, SEEDS, tune
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,22 +26,35 @@ def main(arguments: list[str] | None = None) -> None:
     searched.add_argument("part", choices=PARTS)
     searched.add_argument("--cell", action="append", default=[], help="a cell's name, or parts of names; repeatable")
     searched.add_argument("--seeds", type=_seeds, default=10, help="how many, or which: 0,4,7 [default: 10]")
-    searched.add_argument("--out", type=Path, default=Path("reproduction"))
+    searched.add_argument("--out", type=Path, default=Path("reproduction"), help="[default: reproduction]")
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
-    commands.add_parser("page", help="write docs/study and results/table1/levels.csv")
+    commands.add_parser("page", help="write docs/study, the tables of docs/study.md and results/table1/levels.csv")
     tuned = commands.add_parser("tune", help=f"search with other settings than ours and add to {RECORD}")
     tuned.add_argument("dataset")
     tuned.add_argument("axis", choices=("model", "graph"))
-    tuned.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="fields of Config, or options of ace")
-    tuned.add_argument("--folds", nargs="*", type=int, default=[0, 1, 2, 3], help="0 is the split of the data")
-    tuned.add_argument("--seeds", type=int, default=5)
+    tuned.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="field of Config, or option of ace; repeatable"
+    )
+    tuned.add_argument(
+        "--fold", action="append", type=int, help="repeatable; 0 is the split of the data [default: 0 to 3]"
+    )
+    tuned.add_argument("--seeds", type=int, default=SEEDS, help=f"[default: {SEEDS}]")
     for command in (searched, tuned):
-        command.add_argument("--device", default="auto")
-        command.add_argument("--data-root")
+        command.add_argument("--device", default="auto", help="[default: auto]")
+        command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
+    try:
+        _do(given)
+    except AcegltError as error:
+        sys.exit(f"error: {error}")
+
+
+def _do(given: argparse.Namespace) -> None:
     if given.command == "collect":
+        if not (given.folder / "runs").is_dir():
+            raise ConfigError(f"{given.folder} has no runs; it should be the --out of a reproduction")
         for part in PARTS.values():
             for name in collect(part, given.folder, given.code or _commit()):
                 print(part.name, name)
@@ -48,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         PARTS[given.part].search(given.out, given.cell, given.seeds, Progress(Console(stderr=True)), **place)
     elif given.command == "tune":
         place = {"device": given.device, "data_root": given.data_root}
-        for line in tune(given.dataset, given.axis, given.folds, given.set, given.seeds, **place):
+        for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
     else:
         write()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
 from aceglt.reproduction.grid import entry_of
@@ -74,7 +75,7 @@ def refresh(path: Path, tables: Mapping[str, str]) -> None:
     for name, table in tables.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         if begin not in text or end not in text:
-            raise ValueError(f"{path} has no place for the table of {name}: {begin.strip()} and {end.strip()}")
+            raise ConfigError(f"{path} has no place for the table of {name}: {begin.strip()} and {end.strip()}")
         before, rest = text.split(begin)
         text = before + begin + table + end + rest.split(end)[1]
     write_atomic(path, text.encode())

@@ -30,6 +30,7 @@ from aceglt.stats import mean_std
 
 RECORD = Path("results/tuning-folds.csv")
 STEPS = 10
+FOLDS, SEEDS = (0, 1, 2, 3), 5
 _LENGTHS: dict[str, Any] = {"prune_model": 0.36, "prune_graph": 0.0975}  # of two levels together
 _PER_CLASS = 20
 _NUMBERS = ("dense", "mean", *(f"step {i + 1}" for i in range(STEPS)))
@@ -41,9 +42,9 @@ _OPTIONS = {f.name for f in fields(Ace)}
 def tune(
     dataset: str,
     axis: str,
-    folds: Sequence[int],
+    folds: Sequence[int] = FOLDS,
     assignments: Sequence[str] = (),
-    seeds: int = 5,
+    seeds: int = SEEDS,
     record: Path = RECORD,
     **run: Any,
 ) -> list[Line]:
@@ -80,15 +81,14 @@ def read(record: Path = RECORD) -> list[Line]:
 
 
 def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a table: by settings, the mean over the folds on each dataset and axis where all are there."""
+    """Heads and rows of a table: by settings, the mean over the usual folds, with the usual seeds, on each dataset and
+    axis where all are there."""
+    lines = [line for line in lines if int(line["fold"]) in FOLDS and int(line["seeds"]) == SEEDS]
     places = list(dict.fromkeys((line["dataset"], line["axis"]) for line in lines))
-    folds = len({line["fold"] for line in lines})
-    if len({line["seeds"] for line in lines}) > 1:
-        raise ConfigError("lines of different numbers of seeds are not to be compared")
 
     def mean(number: str, settings: str, place: tuple[str, str]) -> str:
         found = [line for line in lines if (line["dataset"], line["axis"], line["settings"]) == (*place, settings)]
-        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == folds else "…"
+        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == len(FOLDS) else "…"
 
     names = list(dict.fromkeys(line["settings"] for line in lines))
     rows = [("dense", "dense", names[0])] if names else []

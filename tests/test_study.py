@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -232,14 +234,15 @@ def test_tuning_is_recorded_line_by_line_and_never_reads_the_test_set(
     assert tune.tune("citeseer", "graph", [1, 2], ["beta=3"], seeds=2, record=record, device="cpu")[0] == lines[1]
     assert len(searched) == 3
     tune.tune("citeseer", "model", [0], ["beta=3"], seeds=2, record=record, device="cpu")
+    monkeypatch.setattr(tune, "FOLDS", (0, 1, 2))
+    assert tune.means(tune.read(record)) == ([""], [])  # none has the usual number of seeds
+    monkeypatch.setattr(tune, "SEEDS", 2)
     heads, rows = tune.means(tune.read(record))
     assert heads == ["", "citeseer graph", "citeseer model"]
     assert rows == [["dense", "65.00", "…"], ["`beta=3`", "64.50", "…"]]
     assert tune.means([]) == ([""], [])
     with pytest.raises(ConfigError, match="levels, lr is the same in all searches"):
         tune.tune("citeseer", "model", [0], ["lr=0.5", "levels=3"], record=record)
-    with pytest.raises(ConfigError, match="different numbers of seeds"):
-        tune.means([*lines, {**lines[0], "seeds": "7"}])
 
 
 def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,5 +260,22 @@ def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path, monke
 def test_a_page_without_a_place_for_a_table_is_named(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("nothing\n")
-    with pytest.raises(ValueError, match=r"page.md has no place for the table of a: <!-- a -->"):
+    with pytest.raises(ConfigError, match=r"page.md has no place for the table of a: <!-- a -->"):
         page.refresh(path, {"a": "table"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["search", "equal-cost", "--cell", "nonsense"], "error: equal-cost has no cell 'nonsense'"),
+        (["collect", "nowhere"], "error: nowhere has no runs"),
+        (["tune", "nodata", "graph"], "error: unknown dataset 'nodata'"),
+        (["tune", "citeseer", "graph", "--set", "lr=1"], "error: lr is the same in all searches"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "study", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)

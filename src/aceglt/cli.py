@@ -541,6 +541,7 @@ def reproduce(
 
     Finished searches are reused, also by other tables and figures; interrupted ones continue.
     """
+    from aceglt.config import resolve
     from aceglt.reproduction import Scale, exhibit, listing
     from aceglt.reproduction import reproduce as run_reproduction
 
@@ -551,6 +552,7 @@ def reproduce(
     scale = Scale(preset, chosen, levels, epochs, settings)
     if list_:
         if name is None:  # among them link prediction, which has no such split
+            resolve(preset, **settings)
             sizes = {name: value for name, value in settings.items() if name != "split"}
             listing.print_exhibits(console, replace(scale, settings=sizes), device, data_root)
         else:
