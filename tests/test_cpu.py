@@ -201,10 +201,10 @@ def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.Monk
 
         return SimpleNamespace(mallopt=mallopt, malloc_trim=lambda pad: calls.append((0, pad)))
 
-    new, old, first = 1 << 40, 1 << 25, (-3, 1 << 30)
+    new, old, first = 1 << 40, 1 << 25, (-3, 1 << 26)
     for c, expected in (
-        (library(new), [first, (-1, 1 << 30), (0, 0)]),
-        (library(old), [first, (-3, 1 << 25), (-1, 1 << 30), (0, 0)]),
+        (library(new), [first, (-1, 1 << 29), (0, 0)]),
+        (library(old), [first, (-3, 1 << 25), (-1, 1 << 29), (0, 0)]),
         (library(0), [first, (-3, 1 << 25), (0, 0)]),
         (None, []),
     ):

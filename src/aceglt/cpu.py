@@ -33,7 +33,8 @@ _PIECES = 4  # of a kernel's work for each thread
 _BLOCKED = 1 << 23  # bytes of a matrix from which on long rows of entries read it block by block
 _BLOCK = 1 << 19
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
-_LARGEST = (1 << 30, 1 << 25)  # bytes that are kept; older versions refuse the first
+_LARGEST = (1 << 26, 1 << 25)  # bytes of a tensor whose memory is kept; older versions refuse the first
+_KEPT = 1 << 29  # bytes in all
 _FLOATS = (torch.float32, torch.float64)
 _LENT = 1 << 25  # operations from which on a kernel has the threads that are lent
 _HASH = 8  # operations that a draw is counted as
@@ -58,7 +59,7 @@ def keep_memory() -> None:
     """
     c = _c_library()
     if c is not None and any(c.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
-        c.mallopt(_TRIM_THRESHOLD, _LARGEST[0])
+        c.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def return_memory() -> None:
