@@ -208,7 +208,7 @@ def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.Monk
         (library(0), [first, (-3, 1 << 25), (0, 0)]),
         (None, []),
     ):
-        monkeypatch.setattr(cpu, "_c_library", lambda found=c: found)
+        monkeypatch.setattr(cpu, "_GLIBC", c)
         calls.clear()
         cpu.keep_memory.__wrapped__()
         cpu.return_memory()

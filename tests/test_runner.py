@@ -422,7 +422,7 @@ def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytes
         ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"levles": 3}, "did you mean 'levels'"),
-        ({"method_options": {"rounds": 1}}, "method ugs has no option 'rounds'; it has none"),
+        ({"method_options": {"rounds": 1}}, "method ugs has no option 'rounds'; its options are one_shot, trainings"),
         ({"method": "ace", "method_options": {"round": 1}}, "its options are rounds"),
         ({"method": "ace", "method_options": {"rounds": 2.5}}, "rounds must be a whole number, found 2.5"),
         ({"method": "ace", "method_options": {"rounds": "two"}}, "rounds must be a whole number"),

@@ -51,31 +51,32 @@ def kernels() -> ModuleType | None:
     return cpu_kernels
 
 
+def _c_library() -> ctypes.CDLL | None:
+    """glibc, if that is the C library."""
+    try:
+        c = ctypes.CDLL(None)
+    except (OSError, TypeError):
+        return None
+    return c if hasattr(c, "mallopt") and hasattr(c, "malloc_trim") else None
+
+
+_GLIBC = _c_library()
+
+
 @cache
 def keep_memory() -> None:
     """Have the C library keep what tensors give back for the next ones, where it can be told.
 
     Otherwise a large tensor is made of new pages every time, which the system clears one by one.
     """
-    c = _c_library()
-    if c is not None and any(c.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
-        c.mallopt(_TRIM_THRESHOLD, _KEPT)
+    if _GLIBC is not None and any(_GLIBC.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
+        _GLIBC.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def return_memory() -> None:
     """Give the system what no tensor uses."""
-    if (c := _c_library()) is not None:
-        c.malloc_trim(0)
-
-
-@cache
-def _c_library() -> ctypes.CDLL | None:
-    """glibc, if that is the C library."""
-    try:
-        c = ctypes.CDLL("libc.so.6")
-        return c if hasattr(c, "mallopt") and hasattr(c, "malloc_trim") else None
-    except OSError:
-        return None
+    if _GLIBC is not None:
+        _GLIBC.malloc_trim(0)
 
 
 def uniform(key: Tensor, n: int) -> Tensor | None:

@@ -127,7 +127,6 @@ def search(
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.deterministic))
         stack.enter_context(processes.joined())
-        stack.callback(cpu.return_memory)
         source = data if data is not None else datasets.load(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
@@ -139,6 +138,7 @@ def search(
         run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
         planner = Planner(problem, backbone, config, runs_at_once, chosen)
         plan = processes.agreed(_plan(planner, run))
+        stack.callback(cpu.return_memory)
         runner = _Runner(planner, plan, method, own, run, tickets, observer, command)
         if run is not None:
             run.claim(runner.config, problem.fingerprint)
