@@ -7,11 +7,11 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
 from study.cells import PARTS, collect
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     searched = commands.add_parser("search", help="search a part of the study, or what is still missing of it")
     searched.add_argument("part", choices=PARTS)
     searched.add_argument("--cell", action="append", default=[], help="a cell's name, or parts of names; repeatable")
-    searched.add_argument("--seeds", type=_seeds, default=10, help="how many, or which: 0,4,7 [default: 10]")
+    searched.add_argument("--seeds", default="10", help="how many, or which: 0,4,7 or 5-9 [default: 10]")
     searched.add_argument("--out", type=Path, default=Path("reproduction"), help="[default: reproduction]")
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
@@ -55,22 +55,21 @@ def _do(given: argparse.Namespace) -> None:
     if given.command == "collect":
         if not (given.folder / "runs").is_dir():
             raise ConfigError(f"{given.folder} has no runs; it should be the --out of a reproduction")
+        code = given.code or _commit()
         for part in PARTS.values():
-            for name in collect(part, given.folder, given.code or _commit()):
+            for name in collect(part, given.folder, code):
                 print(part.name, name)
     elif given.command == "search":
         place = {"device": given.device, "data_root": given.data_root}
-        PARTS[given.part].search(given.out, given.cell, given.seeds, Progress(Console(stderr=True)), **place)
+        seeds = read_seeds(given.seeds)
+        assert seeds is not None
+        PARTS[given.part].search(given.out, given.cell, seeds, Progress(Console(stderr=True)), **place)
     elif given.command == "tune":
         place = {"device": given.device, "data_root": given.data_root}
         for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
     else:
         write()
-
-
-def _seeds(text: str) -> Sequence[int] | int:
-    return tuple(map(int, text.split(","))) if "," in text else int(text)
 
 
 def _commit() -> str:

@@ -26,13 +26,13 @@ from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
+from aceglt.split import PER_CLASS
 from aceglt.stats import mean_std
 
 RECORD = Path("results/tuning-folds.csv")
 STEPS = 10
 FOLDS, SEEDS = (0, 1, 2, 3), 5
 _LENGTHS: dict[str, Any] = {"prune_model": 0.36, "prune_graph": 0.0975}  # of two levels together
-_PER_CLASS = 20
 _NUMBERS = ("dense", "mean", *(f"step {i + 1}" for i in range(STEPS)))
 _HEADS = ("dataset", "axis", "fold", "settings", "seeds", "config", "device", *_NUMBERS)
 Line = dict[str, str]
@@ -59,11 +59,11 @@ def tune(
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
     }  # fmt: skip
     asked = [{**search, "fold": str(fold)} for fold in folds]
-    for line in asked:
-        if any(line.items() <= old.items() for old in lines):
-            continue
-        data = folded(datasets.load(dataset, run.get("data_root")), int(line["fold"]))
-        result = aceglt.search(data, preset="paper", test=False, tickets="none", **chosen, **run).results
+    missing = [line for line in asked if not any(line.items() <= old.items() for old in lines)]
+    data = datasets.load(dataset, run.get("data_root")) if missing else None
+    for line in missing:
+        fold = folded(data, int(line["fold"]))
+        result = aceglt.search(fold, preset="paper", test=False, tickets="none", **chosen, **run).results
         steps = [mean_std(level["val"])[0] for level in result["levels"]]
         numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
         readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
@@ -133,7 +133,7 @@ def folded(data: Any, fold: int) -> Any:
     pool = pool[torch.randperm(len(pool), generator=torch.Generator().manual_seed(fold))]
     train = torch.zeros_like(data.train_mask)
     for label in range(int(data.y.max()) + 1):
-        train[pool[data.y[pool] == label][:_PER_CLASS]] = True
+        train[pool[data.y[pool] == label][:PER_CLASS]] = True
     return SimpleNamespace(
         x=data.x, edge_index=data.edge_index, y=data.y, train_mask=train, val_mask=_others(pool, train),
         test_mask=data.test_mask,

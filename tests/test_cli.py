@@ -334,13 +334,13 @@ def test_options_reach_the_configuration(tmp_path: Path) -> None:
     ("text", "seeds"), [(None, None), ("3", 3), ("0,4,7", [0, 4, 7]), ("5-9", [5, 6, 7, 8, 9]), ("1, 3-4", [1, 3, 4])]
 )
 def test_seeds_are_a_number_a_list_or_a_range(text: str | None, seeds: Any) -> None:
-    assert cli._seeds(text) == seeds
+    assert cli.read_seeds(text) == seeds
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5-", "1,,2", "a-b", "²", "1.5", "0x3", "7,"])
 def test_other_forms_of_seeds_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--seeds takes"):
-        cli._seeds(text)
+        cli.read_seeds(text)
 
 
 def test_the_command_line_gives_what_python_gives(run: Path, tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def search(
         "prune_graph": prune_graph,
         "fixed_model": fixed_model,
         "fixed_graph": fixed_graph,
-        "seeds": _seeds(seeds),
+        "seeds": read_seeds(seeds),
         "test": False if no_test else None,
         "method_options": _method_options(method_option or []),
     }
@@ -545,7 +545,7 @@ def reproduce(
     from aceglt.reproduction import Scale, exhibit, listing
     from aceglt.reproduction import reproduce as run_reproduction
 
-    chosen = _seeds(seeds)
+    chosen = read_seeds(seeds)
     assert chosen is not None
     given = {"hidden": hidden, "split": split}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -624,7 +624,7 @@ def _root(
     pass
 
 
-def _seeds(text: str | None) -> Sequence[int] | int | None:
+def read_seeds(text: str | None) -> Sequence[int] | int | None:
     """`3` → that many; `0,4,7` and `5-9` → these."""
     from aceglt.config import MAX_SEEDS
 

@@ -225,11 +225,10 @@ class Search:
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
         ) -> Fit:
-            batches = masks.runs // len(c.seeds)
-            return self._fit(number, phase, masks, epochs, batches, replace(scoring, weights=weights), soft, watch)
+            return self._fit(number, phase, masks, epochs, replace(scoring, weights=weights), soft, watch)
 
         def train(masks: Masks, epochs: int, phase: str) -> Fit:
-            return self._fit(number, phase, masks, epochs, masks.runs // len(c.seeds))
+            return self._fit(number, phase, masks, epochs)
 
         masks, keep = self.start_masks(state), self.keep(state)
         quotas, bonus = self.quotas(keep), self._bonus if c.degree_bonus else None
@@ -255,13 +254,13 @@ class Search:
         phase: str,
         masks: Masks,
         epochs: int,
-        batches: int = 1,
         scoring: Scoring | None = None,
         soft: Soft | None = None,
         watch: Watch | None = None,
     ) -> Fit:
         if self.observer is not None:
             self.observer.on_phase(level, phase)
+        batches = masks.runs // len(self.config.seeds)
         start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
         keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
