@@ -37,7 +37,7 @@ def measure(method: str, signal: str, runs: int, levels: int, data_root: str | N
     """Seconds of every level of a search on CiteSeer along the model axis, GCN with 512 hidden units."""
     clock = _Clock(device)
     # Ranked matrix by matrix, the pruned part would be without the second matrix, and next to no work.
-    settings: dict[str, Any] = {"method_options": ROUNDS, "allocation": "global"} if method == "ace" else {}
+    settings: dict[str, Any] = {"method_options": ROUNDS, "balance": 0.0} if method == "ace" else {}
     result = aceglt.search(
         dataset="citeseer", method=method, signal=signal, seeds=runs, levels=levels, epochs=EPOCHS, tickets="none",
         data_root=data_root, device=device, observer=clock, **settings,

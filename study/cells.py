@@ -16,6 +16,7 @@ from aceglt.reproduction.layouts import METHODS as PUBLISHED
 from aceglt.reproduction.registry import pick
 from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
+from aceglt.reproduction.summary import FIRED
 from aceglt.rundir import read_json
 
 ROOT = Path("results")
@@ -25,7 +26,7 @@ METHODS = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
 
-_LEFT_OUT = ("excerpt", "fluctuation", "diagnostics")  # most of the bytes, and nothing of the study's
+_LEFT_OUT = ("excerpt", "diagnostics")  # most of the bytes
 _ENVIRONMENT = ("aceglt", "torch", "device")
 
 
@@ -36,6 +37,13 @@ class Part:
     name: str
     cells: Sequence[Cell]
     scales: Sequence[Scale] = (Scale(),)
+    exhibit: str | None = None
+    """The table or figure of the paper whose cells they are."""
+
+    @classmethod
+    def of(cls, name: str) -> Part:
+        """The searches of a table or figure of the paper."""
+        return cls(name, exhibit(name).cells, exhibit=name)
 
     def search(
         self, root: Path, names: Sequence[str], seeds: Sequence[int] | int, observe: Observe, **place: Any
@@ -43,6 +51,12 @@ class Part:
         """Search what a reproduction's folder still lacks of the cells that have these names, or parts of names."""
         for cell, scale in product(pick(self.name, self.cells, names), self.scales):
             complete(root / "runs", cell, replace(scale, seeds=seeds), observe, **place)
+
+    def command(self, cell: Cell, scale: Scale, seeds: Sequence[int]) -> str:
+        """What searches a cell of it."""
+        search = f"aceglt reproduce {self.exhibit}" if self.exhibit else f"python -m study search {self.name}"
+        split = f" --split {scale.settings['split']}" if "split" in scale.settings else ""
+        return f"{search} --cell {cell.name} --seeds {','.join(map(str, seeds))}{split}"
 
 
 def _equal_cost() -> list[Cell]:
@@ -61,10 +75,12 @@ def _gcn() -> list[Cell]:
     return [cell for cell in exhibit("table1").cells if cell.backbone == "gcn"]
 
 
-TABLE1 = Part("table1", exhibit("table1").cells)
-SPLITS = Part("splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)])
+TABLE1 = Part.of("table1")
+SPLITS = Part("splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)], "table1")
 EQUAL_COST = Part("equal-cost", _equal_cost())
-PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST)}
+FURTHER = tuple(map(Part.of, ("table2", "figure4", "tableS3", "tableS4", "tableS6")))
+"""Further tables and figures of the paper."""
+PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST, *FURTHER)}
 
 
 def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]:
@@ -98,6 +114,12 @@ def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
         yield from json.loads(path.read_text())
 
 
+def of_exhibit(name: str, folder: Path = ROOT) -> dict[Cell, Results]:
+    """What is kept of the searches of a table or figure of the paper, whichever part they belong to."""
+    kept = {_identity(result): result for part in (TABLE1, *FURTHER) for result in load(part, folder)}
+    return {cell: kept[key] for cell in exhibit(name).cells if (key := (cell.name, "given")) in kept}
+
+
 def _identity(result: Results) -> tuple[str, str]:
     return result["cell"], result["config"]["split"]
 
@@ -105,22 +127,24 @@ def _identity(result: Results) -> tuple[str, str]:
 def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, code: str) -> Results:
     runs = [run for run in find(root / "runs", cell, scale) if run.has(len(results["levels"]))]
     places = [read_json(run.path / "environment.json") for run in runs]
-    seeds = ",".join(map(str, results["seeds"]))
-    split = "".join(f" --split {scale.settings[name]}" for name in ("split",) if name in scale.settings)
-    command = f"aceglt reproduce table1 --cell {cell.name} --seeds {seeds}{split}"
-    if part is EQUAL_COST:
-        command = f"python -m study search {part.name} --cell {cell.name} --seeds {seeds}"
+    config = {**runs[0].config.to_dict(), "levels": len(results["levels"])}  # a longer search serves too
     return {
-        "command": command,
+        "command": part.command(cell, scale, results["seeds"]),
         "code": code,
         "environments": [{name: place.get(name) for name in _ENVIRONMENT} for place in places],
-        "config": {name: value for name, value in runs[0].config.to_dict().items() if name != "seeds"},
+        "config": {name: value for name, value in config.items() if name != "seeds"},
     }
 
 
 def _slim(results: Results) -> Results:
-    levels = [_without(level) for level in results["levels"]]
+    levels = [{**_without(level), "diagnostics": _fired(level["diagnostics"])} for level in results["levels"]]
     return {**_without(results), "levels": levels}
+
+
+def _fired(diagnostics: Results) -> Results:
+    """How often the switches of ACE acted; nothing of other methods."""
+    sides = diagnostics.get("ace", {}).items()
+    return {"ace": {side: {name: of[name] for name in FIRED} for side, of in sides}} if sides else {}
 
 
 def _without(values: Results) -> Results:

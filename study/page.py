@@ -1,5 +1,5 @@
-"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/table1/levels.csv, and the
-tables in docs/study.md."""
+"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/table1/levels.csv, the
+tables in docs/study.md, and docs/study/NAME.md of further tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
-from aceglt.reproduction.grid import entry_of
+from aceglt.reproduction.grid import entry_of, fill
 from aceglt.reproduction.layouts import AXES, OURS
 from aceglt.reproduction.layouts import METHODS as PUBLISHED
+from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.quotes import quote
+from aceglt.reproduction.registry import Exhibit, exhibit
+from aceglt.reproduction.summary import Found, runs_table
+from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, load
+from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, load, of_exhibit
 from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
@@ -25,6 +29,8 @@ _NAMES = {
     DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
 }  # fmt: skip
 _NONE = "…"  # not searched
+EXHIBITS = ("table2", "figure1", "figure4", "tableS3", "tableS4", "tableS6", "tableS8")
+"""Further tables and figures of the paper that have a page each."""
 _COLOURS = dict(
     zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
 )
@@ -50,6 +56,20 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = R
     write_atomic(docs / "table1.md", page(found, backbones).encode())
     write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
     refresh(docs.with_suffix(".md"), tables(folder, record))
+    for name in EXHIBITS:
+        if found_of := of_exhibit(name, folder):
+            write_exhibit(docs, exhibit(name), found_of)
+
+
+def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:
+    """The page that `aceglt reproduce` makes of a table or figure."""
+    plots = [path.name for path in drawn(wanted, found, docs / wanted.name)] if wanted.plot else []
+    write_atomic(docs / f"{wanted.name}.md", exhibit_page(wanted, found, plots).encode())
+
+
+def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
+    filled = fill(wanted.grid, wanted.title, found)
+    return reproduced(wanted, filled, runs_table(found), found, wanted.notes, plots)
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aceglt.allocation import balanced
+from aceglt.allocation import balanced, reserved
 from aceglt.backbones.base import Layout
 
 Shapes = list[tuple[int, ...]]
@@ -51,3 +51,22 @@ def test_no_matrix_that_is_not_full_is_more_than_one_weight_from_its_share(sizes
 
 def test_nothing_to_prune_has_no_quotas() -> None:
     assert balanced(Layout(()), 0) == []
+
+
+def test_a_balance_reserves_that_share_of_the_quotas_rounded_up() -> None:
+    cora = layout([(1433, 512), (512, 7)])
+    assert reserved(cora, 2464, 0.0) == []
+    assert [q.keep for q in reserved(cora, 2464, 0.5)] == [973, 260]
+    assert reserved(cora, 2464, 1.0) == balanced(cora, 2464)
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes, st.floats(0.01, 1), st.data())
+def test_reserved_weights_fit_and_never_grow_when_less_is_kept(
+    sizes: Shapes, balance: float, data: st.DataObject
+) -> None:
+    more = data.draw(st.integers(0, sum(map(math.prod, sizes))))
+    less = data.draw(st.integers(0, more))
+    before, after = reserved(layout(sizes), more, balance), reserved(layout(sizes), less, balance)
+    assert sum(q.keep for q in before) <= more
+    assert all(second.keep <= first.keep for first, second in zip(before, after, strict=True))

@@ -34,7 +34,7 @@ def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
     config = resolve("paper", dataset=spelling(dataset))
     assert training(config) == TABLE_S2[dataset]
     assert (config.epochs, config.signal, config.preset) == (200, "labels", "paper")
-    assert (config.decay_scores, config.allocation, config.scoring_epochs) == (True, "global", 200)
+    assert (config.decay_scores, config.balance, config.scoring_epochs) == (True, 0.0, 200)
     assert not config.clamp_scores
     assert config.method_options == {"rounds": 6, "temperature": 1.0, "replacement": True}
 
@@ -44,7 +44,7 @@ def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
     config = resolve("ugs", dataset=dataset, method="ugs")
     assert training(config) == UGS_GCN[dataset]
     assert (config.epochs, config.signal) == (200, "labels")
-    assert (config.decay_scores, config.allocation, config.scoring_epochs) == (True, "global", 200)
+    assert (config.decay_scores, config.balance, config.scoring_epochs) == (True, 0.0, 200)
     assert not config.clamp_scores
     assert config.method_options == {}
 
@@ -54,7 +54,7 @@ def test_the_default_is_ace_with_a_teacher() -> None:
     assert config == Config()
     assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
     assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
-    assert (config.decay_scores, config.allocation, config.teacher_temperature) == (False, "balanced", 0.1)
+    assert (config.decay_scores, config.balance, config.teacher_temperature) == (False, 0.75, 0.1)
     assert config.degree_bonus == 1.0
     assert config.scoring_epochs == 60
     assert resolve(epochs=7).scoring_epochs == 7
@@ -198,7 +198,7 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("beta", -1.0, "beta must be 0 or more"),
         ("teacher_temperature", 0.0, "teacher_temperature must be above 0"),
         ("score_epochs", 0, "score_epochs must be 1 or more"),
-        ("allocation", "layers", "unknown allocation 'layers'; known are balanced, global"),
+        ("balance", 1.5, "balance must be between 0 and 1, found 1.5"),
         ("prune_model", 1.0, "prune_model must be between 0 and 1, found 1.0"),
         ("prune_graph", 0.0, "prune_graph must be between 0 and 1, found 0.0"),
         ("fixed_model", 1.0, "fixed_model must be 0 or more and below 1, found 1.0"),

@@ -12,6 +12,7 @@ import torch
 from samples import tiny_problem
 
 from aceglt import rng
+from aceglt.allocation import reserved
 from aceglt.backbones import GCN
 from aceglt.config import Config
 from aceglt.errors import ConfigError
@@ -203,7 +204,7 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
     assert [q.part.stop - q.part.start for q in level.quotas] == [
         math.prod(s) for _, s in search.backbone.prunable.shapes
     ]
-    assert sum(q.keep for q in level.quotas) == level.keep.weights
+    assert level.quotas == reserved(search.backbone.prunable, level.keep.weights, 0.75)
     assert tuple(level.seeds) == (0, 1)
     for batch, part in enumerate((masks, masks.complement())):
         alone = fit(

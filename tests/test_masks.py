@@ -127,12 +127,25 @@ def test_pruning_by_quotas_ranks_each_part_by_itself() -> None:
     assert pruned.weights.tolist() == [[False, True, False, True, False, True]]
 
 
-def test_pruning_by_quotas_needs_as_many_alive_in_every_run() -> None:
-    weights = torch.tensor([[True, True, False, False], [True, False, True, False]])
-    masks, scores = Masks(weights, torch.ones(2, 1, dtype=torch.bool)), Scores(torch.ones(2, 4), torch.ones(2, 1))
-    for quotas in ([Quota(slice(0, 2), 1), Quota(slice(2, 4), 0)], [Quota(slice(0, 4), 3)]):
-        with pytest.raises(ValueError, match=r"asked to keep \d of \[.*\] alive elements"):
-            prune(masks, scores, Counts(1, 1), rng.keys([0, 1], "prune"), quotas)
+def test_what_quotas_leave_goes_to_the_best_of_all_others() -> None:
+    """Both runs keep the best of each half; of the rest the best two, wherever they are."""
+    masks = Masks.full(2, Counts(6, 1))
+    scores = Scores(torch.tensor([[9.0, -8, 7, 0.3, 0.1, 0.2], [0.3, 0.1, 0.2, 9, 8, 7]]), torch.ones(2, 1))
+    quotas = [Quota(slice(0, 3), 1), Quota(slice(3, 6), 1)]
+    pruned = prune(masks, scores, Counts(4, 1), rng.keys([0, 1], "prune"), quotas)
+    assert pruned.weights.int().tolist() == [[1, 1, 1, 1, 0, 0], [1, 0, 0, 1, 1, 1]]
+    later = prune(pruned, scores, Counts(3, 1), rng.keys([0, 1], "prune"), quotas)  # halves are not as full in both
+    assert later.weights.int().tolist() == [[1, 1, 0, 1, 0, 0], [1, 0, 0, 1, 1, 0]]
+
+
+def test_pruning_needs_as_many_alive_in_every_run_and_enough_for_quotas() -> None:
+    key = rng.keys([0, 1], "prune")
+    edges, scores = torch.ones(2, 1, dtype=torch.bool), Scores(torch.ones(2, 4), torch.ones(2, 1))
+    uneven = Masks(torch.tensor([[True, True, False, False], [True, False, False, False]]), edges)
+    with pytest.raises(ValueError, match=r"asked to keep 1 of \[1, 2\] alive elements"):
+        prune(uneven, scores, Counts(1, 1), key)
+    with pytest.raises(ValueError, match="asked for 1 of 0 candidates"):
+        prune(uneven, scores, Counts(1, 1), key, [Quota(slice(2, 4), 1)])
 
 
 @settings(max_examples=60, deadline=None)

@@ -20,7 +20,7 @@ import aceglt
 from aceglt.config import Config
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
-from aceglt.reproduction import Scale, reproduce
+from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.runner import build_method
 from study import cells, compare, page, tune
 from study.compare import Group, groups, pooled
@@ -100,7 +100,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     random, ours = cells.load(table1, kept)
     assert (random["seeds"], ours["seeds"], random["code"], ours["code"]) == ([0], [0, 1], "abc", "def")
     assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ace/ours --seeds 0,1"
-    assert "diagnostics" not in ours["levels"][0]
+    assert [set(level["diagnostics"]) for level in (random["levels"][0], ours["levels"][0])] == [set(), {"ace"}]
     pytest.importorskip("matplotlib")
     page.write(kept, tmp_path / "docs")
     text = (tmp_path / "docs" / "table1.md").read_text()
@@ -149,7 +149,7 @@ def test_at_equal_cost_methods_have_about_the_epochs_of_ace() -> None:
 
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
 def test_what_is_kept_is_of_the_study_as_it_is_now() -> None:
-    """Committed results have a cell each, 20 levels, and the settings that the study has today."""
+    """Committed results have a cell each, all their levels, and the settings that the study has today."""
     assert list(cells.load(cells.TABLE1, KEPT))
     for part in cells.PARTS.values():
         known = [(cell.name, cell.config(scale).to_dict()) for cell, scale in product(part.cells, part.scales)]
@@ -158,7 +158,7 @@ def test_what_is_kept_is_of_the_study_as_it_is_now() -> None:
         )
         for kept in cells.load(part, KEPT):
             assert [kept["cell"], kept["config"]] in expected
-            assert len(kept["levels"]) == 20
+            assert len(kept["levels"]) == kept["config"]["levels"]
             fewest = 2 if part is cells.SPLITS else 3
             assert all(len(level["test"]) == len(kept["seeds"]) >= fewest for level in kept["levels"])
 
@@ -174,6 +174,18 @@ def test_pages_are_made_of_what_is_kept() -> None:
     assert {"accuracy", "winners", "folds"} <= set(tables)
     for name, table in tables.items():
         assert f"<!-- {name} -->\n{table}\n<!-- end of {name} -->" in text
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
+def test_further_tables_and_figures_have_pages_of_what_is_kept() -> None:
+    """Of those with searches; some are those of Table 1."""
+    kept = {name: cells.of_exhibit(name, KEPT) for name in page.EXHIBITS}
+    assert len(kept["table2"]) == 8
+    assert len(kept["tableS8"]) == 18
+    for name, found in kept.items():
+        path = ROOT / "docs/study" / f"{name}.md"
+        plots = [f"{name}.png"] if exhibit(name).plot else []
+        assert path.read_text() == page.exhibit_page(exhibit(name), found, plots) if found else not path.exists()
 
 
 def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -> None:
@@ -210,8 +222,8 @@ def test_folds_train_on_nodes_that_the_split_trains_or_validates_on() -> None:
 
 def test_settings_in_the_place_of_ours() -> None:
     assert tune.settings([])["teacher_temperature"] == Config.teacher_temperature
-    made = tune.settings(["teacher_temperature=0.5", "rounds=3", "allocation=global"])
-    assert (made["teacher_temperature"], made["allocation"]) == (0.5, "global")
+    made = tune.settings(["teacher_temperature=0.5", "rounds=3", "balance=0"])
+    assert (made["teacher_temperature"], made["balance"]) == (0.5, 0)
     assert made["method_options"]["rounds"] == 3
     assert tune.settings(["method=random", "signal=labels"])["method_options"] == {}
 

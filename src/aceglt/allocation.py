@@ -1,11 +1,17 @@
-"""How many weights each matrix keeps when pruning is balanced between them."""
+"""How many weights each matrix keeps when they are divided among matrices."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from aceglt.backbones.base import Layout
 from aceglt.masks import Quota
+
+
+def reserved(layout: Layout, keep: int, balance: float) -> list[Quota]:
+    """How many weights each matrix keeps at least when `keep` are kept in all: this share of what is balanced."""
+    return [replace(quota, keep=math.ceil(balance * quota.keep)) for quota in balanced(layout, keep)] if balance else []
 
 
 def balanced(layout: Layout, keep: int) -> list[Quota]:

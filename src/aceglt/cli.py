@@ -232,11 +232,11 @@ def search(
     clamp_scores: Annotated[
         bool | None, _option("Whether scores are kept in [0, 1].", "--clamp-scores/--no-clamp-scores", panel=_SCORE)
     ] = None,
-    allocation: Annotated[
-        str | None,
+    balance: Annotated[
+        float | None,
         _option(
-            "Weights that are ranked together: those of each matrix (balanced) or all (global) "
-            "[default: balanced; gebt global].",
+            "How much of the weights is divided among matrices: from nothing (0), all weights compete, to everything "
+            "(1), each matrix ranks by itself [default: 0.75; gebt 0].",
             panel=_SCORE,
         ),
     ] = None,
@@ -320,7 +320,7 @@ def search(
         "score_epoch": score_epoch,
         "decay_scores": decay_scores,
         "clamp_scores": clamp_scores,
-        "allocation": allocation,
+        "balance": balance,
         "degree_bonus": degree_bonus,
         "prune_model": prune_model,
         "prune_graph": prune_graph,

@@ -23,7 +23,6 @@ EDGE_SPLITS = ("random", "connected")
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 PRECISIONS = ("float32", "bfloat16")
 PARTITIONS_BY = ("random", "clusters")
-ALLOCATIONS = ("balanced", "global")
 METHODS = ("random", "ugs", "gebt", "ace")
 PRESETS = ("default", "paper", "ugs", "quick")
 MAX_SEEDS = 1000
@@ -36,7 +35,7 @@ TUPLES = ("seeds", "prunable")
 
 SCORING = (
     "signal", "beta", "teacher_temperature", "lambda_edges", "lambda_weights", "decay_scores", "clamp_scores",
-    "score_epoch", "score_epochs", "allocation", "degree_bonus",
+    "score_epoch", "score_epochs", "balance", "degree_bonus",
 )  # fmt: skip
 """Fields that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
 
@@ -104,9 +103,9 @@ class Config:
     """Whose scores decide: those of the epoch that is best on validation, or of the last one (`last`)."""
     score_epochs: int | None = 60
     """How long a level's scores are trained, at most `epochs`; None, as presets have it, is as long."""
-    allocation: str = "balanced"
-    """Among which weights pruning ranks: all (`global`), or those of each matrix, which keeps a number in proportion to
-    the sum of its sides (`balanced`), so that no layer dies out."""
+    balance: float = 0.75
+    """How much of the weights is divided among matrices, in proportion to the sums of their sides, so that no layer
+    dies out; for the rest all weights compete. At 0 they do for everything, at 1 each matrix ranks by itself."""
     degree_bonus: float = 1.0
     """How much the importance of an edge gains, over the root of the product of its ends' degrees (themselves counted),
     when `ugs` and `ace` prune: the last edges of a node stay longer."""
@@ -146,7 +145,6 @@ class Config:
         _one_of_or_own("method", self.method, METHODS)
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("partition_by", self.partition_by, PARTITIONS_BY)
-        _one_of("allocation", self.allocation, ALLOCATIONS)
         for name in ("loss", "metric"):
             value = getattr(self, name)
             _check(name, value, value is None or is_own(value), "module:function")
@@ -169,6 +167,7 @@ class Config:
         _check("embedding", self.embedding, 1 <= self.embedding <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta", "degree_bonus"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
+        _check("balance", self.balance, 0 <= self.balance <= 1, "between 0 and 1")
         for name in ("prune_model", "prune_graph"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < 1, "between 0 and 1")
         for name in ("fixed_model", "fixed_graph"):
@@ -292,7 +291,7 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
 # How UGS and the paper score and prune; λ where they do not name the dataset. They have no teacher.
 _PUBLISHED: dict[str, Any] = {
     "signal": "labels", "teacher_temperature": 0.5, "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True,
-    "score_epochs": None, "allocation": "global", "degree_bonus": 0.0,
+    "score_epochs": None, "balance": 0.0, "degree_bonus": 0.0,
 }  # fmt: skip
 
 _ROUNDS = {"rounds": 6}  # of ace

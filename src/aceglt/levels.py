@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from aceglt import rng
-from aceglt.allocation import balanced
+from aceglt.allocation import reserved
 from aceglt.backbones.base import Backbone, Params
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
@@ -195,10 +195,8 @@ class Search:
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def quotas(self, keep: Counts) -> list[Quota]:
-        """How many weights of each matrix, where pruning is balanced between them."""
-        if self.config.allocation == "global":
-            return []
-        return balanced(self.backbone.prunable, keep.weights)
+        """How many weights of each matrix at least."""
+        return reserved(self.backbone.prunable, keep.weights, self.config.balance)
 
     def macs(self, alive: Counts | None = None) -> int:
         """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""

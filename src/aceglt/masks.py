@@ -21,7 +21,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Quota:
-    """How many of some neighbouring weights stay alive; they are ranked among themselves."""
+    """The fewest of some neighbouring weights that stay alive, chosen among themselves."""
 
     part: slice
     keep: int
@@ -175,11 +175,16 @@ def _lowest(values: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
 def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Sequence[Quota] = ()) -> Masks:
     """Kill the lowest-magnitude alive elements until exactly `keep` are left (Algorithm 1, lines 5 and 6).
 
-    Weights are ranked within each of the `quotas`, which add up to `keep`; without any, all together.
+    The most important weights of each of the `quotas` stay; what these leave of `keep` goes to the most important of
+    all others.
     """
-    quotas = quotas or [Quota(slice(None), keep.weights)]
-    weights = [_cut(scores.weights[:, q.part], masks.weights[:, q.part], q.keep, rng.fold(key, 0)) for q in quotas]
-    return Masks(torch.cat(weights, dim=1), _cut(scores.edges, masks.edges, keep.edges, rng.fold(key, 1)))
+    weights = torch.zeros_like(masks.weights)
+    for quota in quotas:
+        scored, alive = scores.weights[:, quota.part], masks.weights[:, quota.part]
+        weights[:, quota.part] = lowest(-scored.abs(), alive, quota.keep, rng.fold(key, 0))
+    rest = keep.weights - sum(quota.keep for quota in quotas)
+    weights |= _cut(scores.weights, masks.weights & ~weights, rest, rng.fold(key, 0))
+    return Masks(weights, _cut(scores.edges, masks.edges, keep.edges, rng.fold(key, 1)))
 
 
 def _cut(scores: Tensor, alive: Tensor, keep: int, key: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     for method in ("ugs", "random"):
         # balanced, both prune this small model alike, and their points coincide
-        search(out=folder / method, method=method, dataset=HOSTILE, levels=3, allocation="global")
+        search(out=folder / method, method=method, dataset=HOSTILE, levels=3, balance=0.0)
     write_report(load_runs([folder / "ugs", folder / "random"], folder), folder / "report.html")
     return folder
 

@@ -207,7 +207,7 @@ def test_graphs_that_cannot_be_split_are_refused(edge_index: Any, options: dict[
 def test_defaults_of_the_task_and_of_the_objective() -> None:
     bce, contrast = resolve(task="link"), resolve(task="link", objective="infoclust")
     for config, signal in ((bce, "teacher"), (contrast, "labels")):
-        assert (config.signal, config.allocation, config.scoring_epochs) == (signal, "global", 200)
+        assert (config.signal, config.balance, config.scoring_epochs) == (signal, 0.0, 200)
         assert (config.lambda_edges, config.degree_bonus, config.method_options) == (1e-4, 0.0, {"rounds": 6})
     assert bce.teacher_temperature == 1.0
     assert (bce.embedding, bce.weight_decay, bce.signal) == (64, 0.0, "teacher")

@@ -84,8 +84,7 @@ def _pruned_part(masks: Masks, level: Level) -> Masks:
     nothing, and nothing could be learned about the rest."""
     pruned = masks.complement()
     for quota in level.quotas:
-        if quota.keep == quota.part.stop - quota.part.start:
-            pruned.weights[:, quota.part] = True
+        pruned.weights[:, quota.part] |= masks.weights[:, quota.part].all(dim=1, keepdim=True)
     return pruned
 
 
