@@ -15,7 +15,7 @@ from aceglt.backbones import build
 from aceglt.masks import Counts
 from aceglt.problem import Problem
 from aceglt.train import Fit, fit, initial_scores
-from aceglt.update import Scoring, Training
+from aceglt.update import CompiledElements, Elements, Scoring, Training
 
 SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
 SCORINGS = {
@@ -41,8 +41,19 @@ def tensors(result: Fit) -> dict[str, torch.Tensor]:
     return {f"{name}.{field}": value for name, part in parts.items() for field, value in vars(part).items()}
 
 
+@pytest.fixture(params=["plain", "compiled"])
+def elements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Elements]:
+    """Both ways of updating on a CPU, by turns; what trainings have in the meantime."""
+    if request.param == "plain":
+        return Elements
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    return CompiledElements
+
+
 @pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
 @pytest.mark.parametrize("backbone", ["gcn", "gin", "gat", "resgcn"])
+@pytest.mark.usefixtures("elements")
 def test_alive_elements_alone_train_bitwise_as_among_the_dead(
     backbone: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,11 +100,25 @@ def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
 
 
 @pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+@pytest.mark.parametrize("backbone", ["gcn", "gin", "gat", "resgcn"])
+def test_compiled_updates_are_those_of_torch(
+    backbone: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    plain = trained(backbone, scoring)
+    monkeypatch.setattr(cpu.Adam, "serves", lambda values: True)
+    compiled = trained(backbone, scoring)
+    for name, value in tensors(compiled).items():
+        torch.testing.assert_close(value, tensors(plain)[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("scoring", [*SCORINGS.values(), STILL], ids=[*SCORINGS, "still"])
 @pytest.mark.parametrize("backbone_name", ["gcn", "gin"])
 @pytest.mark.parametrize("task", ["node", "inductive"])
 def test_leaving_out_hidden_units_that_nothing_reads_changes_nothing_but_rounding(
-    task: str, backbone_name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+    task: str, backbone_name: str, scoring: Scoring | None, elements: type[Elements], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem.from_data(tiny_data(), "tiny", task)
     backbone = build(backbone_name, problem.x.shape[1], problem.out_features, 40)
@@ -113,6 +138,7 @@ def test_leaving_out_hidden_units_that_nothing_reads_changes_nothing_but_roundin
     assert trainer.network.units is not None
     assert int(trainer.network.units.sum()) == 16
     assert trainer.elements.effective()["layer0.weight"].shape[2] == 16
+    assert type(trainer.elements) is elements
     assert not never.acting
     assert fewer.val.tolist() == masked.val.tolist()
     assert fewer.epoch.tolist() == masked.epoch.tolist()
@@ -121,6 +147,7 @@ def test_leaving_out_hidden_units_that_nothing_reads_changes_nothing_but_roundin
         assert torch.equal(value != 0, tensors(masked)[name] != 0), name
 
 
+@pytest.mark.usefixtures("elements")
 def test_elements_that_nothing_reads_keep_the_scores_they_have_in_the_masked_form() -> None:
     """They are ranked with the others, so decay and L1 must move them as they do there."""
     problem = tiny_problem()

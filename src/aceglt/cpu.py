@@ -36,8 +36,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 _LARGEST = (1 << 26, 1 << 25)  # bytes of a tensor whose memory is kept; older versions refuse the first
 _KEPT = 1 << 29  # bytes in all
 _FLOATS = (torch.float32, torch.float64)
-_LENT = 1 << 25  # operations from which on a kernel has the threads that are lent
+_LENT = 1 << 23  # operations from which on a kernel has the threads that are lent
 _HASH = 8  # operations that a draw is counted as
+_STEP = 16  # and a step of Adam
 _lent = 1  # see `lend`
 
 
@@ -100,6 +101,48 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
         arguments = number, _array(rows), threshold, _array(out[run])
         _divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
     return out
+
+
+class Adam:
+    """Steps of Adam, as torch's, in few passes over memory and with the threads that are lent."""
+
+    _BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, lr: float) -> None:
+        self._lr, self._steps = lr, 0
+        self._rates: tuple[float, ...] = ()
+
+    @staticmethod
+    def serves(values: Tensor) -> bool:
+        """Whether there are the kernels, and they are worth it."""
+        return values.dtype in _FLOATS and _compiled(values, values.shape[-1]) is not None
+
+    def advance(self) -> None:
+        """To the next step."""
+        self._steps += 1
+        first, second = (1 - beta**self._steps for beta in self._BETAS)
+        low, lower = (1 - beta for beta in self._BETAS)
+        self._rates = (low, lower, self._lr / first, second**-0.5, self._EPSILON)
+
+    def update(self, value: Tensor, moments: Tensor, grad: Tensor, decay: float, l1: float = 0.0) -> None:
+        """Of one tensor in place, and its two moments."""
+        compiled, number = kernels(), _array(value).dtype.type
+        assert compiled is not None
+        arrays = (_array(value.view(-1)), _array(grad.view(-1)), _array(moments.view(2, -1)))
+        rates = _array(value.new_tensor(self._rates))
+        _divided(compiled.adam, value.numel(), *arrays, number(decay), number(l1), rates, size=_STEP * value.numel())
+
+    def update_product(
+        self, weight: Tensor, score: Tensor, product: Tensor, moments: Tensor, grad: Tensor, decays: tuple[float, ...]
+    ) -> None:
+        """Of weights and scores in place, their four moments and their product, whose gradient is given; `decays` of
+        weights and of scores, and the scores' L1."""
+        compiled = kernels()
+        assert compiled is not None
+        arrays = [_array(part.view(-1)) for part in (weight, score, product, grad)]
+        settings = (_array(weight.new_tensor(values)) for values in (decays, self._rates))
+        work = (*arrays, _array(moments.view(4, -1)), *settings)
+        _divided(compiled.adam_product, weight.numel(), *work, size=2 * _STEP * weight.numel())
 
 
 def multiplies(entries: int, width: int) -> bool:

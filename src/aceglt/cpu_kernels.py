@@ -20,6 +20,7 @@ _reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"c
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _16, _27, _30, _31 = (np.uint64(n) for n in (12, 16, 27, 30, 31))
+_BLOCK = 2048  # elements of an update at a time
 _ONE, _LOW = np.uint64(1), np.uint64(0xFFFF)
 
 
@@ -217,6 +218,53 @@ def slot_gradients(
             out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
             if len(weight):
                 out[e] *= weight[k]
+
+
+@_contracted
+def _step(value: Any, grad: Any, first: Any, second: Any, decay: Any, l1: Any, rates: Any) -> None:
+    """Adam on all elements, with what `cpu.Adam` says of this step in `rates`."""
+    low, lower, size, root, epsilon = rates[0], rates[1], rates[2], rates[3], rates[4]
+    for i in range(len(value)):
+        x = value[i]
+        sign = l1 if x > 0 else (-l1 if x < 0 else l1 * 0)
+        g = grad[i] + sign + decay * x
+        mean, square = first[i], second[i]
+        mean += low * (g - mean)
+        square += lower * (g * g - square)
+        first[i], second[i] = mean, square
+        value[i] = x - size * mean / (np.sqrt(square) * root + epsilon)
+
+
+@_contracted
+def _multiply(a: Any, b: Any, out: Any) -> None:
+    for i in range(len(out)):
+        out[i] = a[i] * b[i]
+
+
+@_compiled
+def adam(begin: int, end: int, value: Any, grad: Any, moments: Any, decay: Any, l1: Any, rates: Any) -> None:
+    """One step; `moments` [2, n]."""
+    first, second = moments[0], moments[1]
+    _step(value[begin:end], grad[begin:end], first[begin:end], second[begin:end], decay, l1, rates)
+
+
+@_compiled
+def adam_product(
+    begin: int, end: int, weight: Any, score: Any, product: Any, grad: Any, moments: Any, decays: Any, rates: Any
+) -> None:
+    """One step of weights and scores from the gradient of their product, and the new product: block by block, so that a
+    cache holds what several loops read. `moments` [4, n]; `decays` of weights and of scores, and the scores' L1."""
+    to_weight, to_score = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
+    none = weight.dtype.type(0)
+    for start in range(begin, end, _BLOCK):
+        stop = min(start + _BLOCK, end)
+        w, s, g = weight[start:stop], score[start:stop], grad[start:stop]
+        of_w, of_s = to_weight[: stop - start], to_score[: stop - start]
+        _multiply(g, s, of_w)
+        _multiply(g, w, of_s)
+        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], decays[0], none, rates)
+        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], decays[1], decays[2], rates)
+        _multiply(w, s, product[start:stop])
 
 
 # Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.

@@ -23,7 +23,7 @@ from aceglt.ops import Features
 from aceglt.parallel import Observer, Spare, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
 from aceglt.problem import Focus, Problem, Soft
-from aceglt.update import Acting, Elements, FusedElements, Scoring, Training, alive_rows, read_units
+from aceglt.update import Acting, CompiledElements, Elements, FusedElements, Scoring, Training, alive_rows, read_units
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
@@ -143,6 +143,7 @@ class _Trainer:
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         kind = FusedElements if gpu.serves(start.prunable) else Elements
+        kind = CompiledElements if cpu.Adam.serves(start.prunable) else kind
         self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.acting)
         self.progress = _Progress(masks.runs, problem.device)
         self.spare: Spare | None = None
