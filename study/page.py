@@ -1,5 +1,5 @@
 """Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/table1/levels.csv, the
-tables in docs/study.md, and docs/study/NAME.md of further tables and figures of the paper."""
+tables in docs/study.md and README.md, and docs/study/NAME.md of further tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = R
     write_atomic(docs / "table1.md", page(found, backbones).encode())
     write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
     refresh(docs.with_suffix(".md"), tables(folder, record))
+    refresh(docs.parents[1] / "README.md", {"sparsest": sparsest(found)} if found else {})
     for name in EXHIBITS:
         if found_of := of_exhibit(name, folder):
             write_exhibit(docs, exhibit(name), found_of)
@@ -105,6 +106,16 @@ def accuracy(found: Sequence[Group]) -> str:
     """A line per cell: the mean of each method over the levels that are compared."""
     methods = _searched(found)
     rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in methods)) for g in found]
+    return table(("", "dense", *map(_NAMES.__getitem__, methods)), rows)
+
+
+def sparsest(found: Sequence[Group]) -> str:
+    """A line per cell: the test metric of the last level."""
+    methods = ("ugs", "ace", OURS)
+    rows = []
+    for g in found:
+        last = (_percent(g.results[m]["levels"][-1]["test"]) if m in g.results else _NONE for m in methods)
+        rows.append((_title(g), _percent(_dense(g)["test"]), *last))
     return table(("", "dense", *map(_NAMES.__getitem__, methods)), rows)
 
 

@@ -169,8 +169,8 @@ def test_pages_are_made_of_what_is_kept() -> None:
     backbones = list(dict.fromkeys(group.backbone for group in found))
     assert (ROOT / "docs/study/table1.md").read_text() == page.page(found, backbones)
     assert (KEPT / "table1" / "levels.csv").read_text() == page.levels_csv(found)
-    text = (ROOT / "docs/study.md").read_text()
-    tables = page.tables(KEPT, ROOT / tune.RECORD)
+    text = (ROOT / "docs/study.md").read_text() + (ROOT / "README.md").read_text()
+    tables = page.tables(KEPT, ROOT / tune.RECORD) | {"sparsest": page.sparsest(found)}
     assert {"accuracy", "winners", "folds"} <= set(tables)
     for name, table in tables.items():
         assert f"<!-- {name} -->\n{table}\n<!-- end of {name} -->" in text
