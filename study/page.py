@@ -20,7 +20,7 @@ from aceglt.reproduction.summary import Found, runs_table
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, load, of_exhibit
+from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibit
 from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
@@ -81,7 +81,7 @@ def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
     compared = [g for g in groups([*table1, *equal]) if (g.dataset, g.backbone, g.axis) in beside]
     lines = read(record)
     return {
-        **({"accuracy": accuracy(found), "winners": winners(found)} if found else {}),
+        **({"cost": cost(found), "accuracy": accuracy(found), "winners": winners(found)} if found else {}),
         **({"folds": table(*means(lines))} if lines else {}),
         **({"splits": accuracy(splits), "split winners": winners(splits)} if splits else {}),
         **({"equal cost": accuracy(compared)} if compared else {}),
@@ -107,6 +107,28 @@ def accuracy(found: Sequence[Group]) -> str:
     methods = _searched(found)
     rows = [(_title(g), _percent(_dense(g)["test"]), *(_mean(g, m) for m in methods)) for g in found]
     return table(("", "dense", *map(_NAMES.__getitem__, methods)), rows)
+
+
+def cost(found: Sequence[Group]) -> str:
+    """A line per method: what choosing costs, and what accuracy it gives on average over the cells of each axis."""
+    methods = _searched(found)
+
+    def above(axis: str, method: str) -> str:
+        cells = [g for g in found if g.axis == axis and method in g.results]
+        gains = [mean_std(g.means(method))[0] - mean_std(_dense(g)["test"])[0] for g in cells]
+        return f"{100 * mean_std(gains)[0]:+.2f}" if gains else _NONE
+
+    def epochs(method: str) -> str:
+        spent = {_epochs(g.results[method]) for g in found if method in g.results}
+        return f"{min(spent):,}" + (f" to {max(spent):,}" if len(spent) > 1 else "")
+
+    rows = [(_NAMES[m], epochs(m), *(above(axis, m) for axis in AXES)) for m in methods]
+    return table(("", "epochs of choosing", *(f"{axis} axis" for axis in AXES)), rows)
+
+
+def _epochs(result: Results) -> int:
+    """That the choice of all levels took per run."""
+    return sum(level["epochs"]["select"] for level in result["levels"])
 
 
 def sparsest(found: Sequence[Group]) -> str:
@@ -193,7 +215,7 @@ def _section(group: Group) -> list[str]:
     rows = []
     for method, result in group.results.items():
         places = [_winner(group, method, criterion, sparsity=True) for criterion in CRITERIA]
-        epochs = f"{sum(level['epochs']['select'] for level in result['levels']):,}"
+        epochs = f"{_epochs(result):,}"
         last = _percent(result["levels"][-1]["test"])
         rows.append((_NAMES[method], _mean(group, method), last, *places, _quoted(group, method), epochs))
     seeds = len(next(iter(group.results.values()))["seeds"])

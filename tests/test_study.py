@@ -291,3 +291,12 @@ def test_the_command_says_what_is_wrong(arguments: list[str], said: str, tmp_pat
     )
     assert done.returncode == 1
     assert done.stderr.startswith(said)
+
+
+def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_dense() -> None:
+    same = [0.80] * 5  # as dense
+    results = [result("ugs", [same] * 3), result("ace", [same, [0.85] * 5, [0.83] * 5], variant="ours")]
+    heads, _, ugs, ours = page.cost(groups(results)).splitlines()
+    assert heads == "|  | epochs of choosing | model axis | graph axis |"
+    assert ugs == "| UGS | 180 | +0.00 | … |"
+    assert ours == "| ours | 180 | +4.00 | … |"  # of the levels above 30 %
