@@ -36,7 +36,7 @@ class _Clock:
 def measure(method: str, signal: str, runs: int, levels: int, data_root: str | None, device: str) -> dict[str, Any]:
     """Seconds of every level of a search on CiteSeer along the model axis, GCN with 512 hidden units."""
     clock = _Clock(device)
-    # Ranked matrix by matrix, the pruned part would be without the second matrix, and next to no work.
+    # Divided among matrices, little of the second would be in the pruned part, which would be next to no work.
     settings: dict[str, Any] = {"method_options": ROUNDS, "balance": 0.0} if method == "ace" else {}
     result = aceglt.search(
         dataset="citeseer", method=method, signal=signal, seeds=runs, levels=levels, epochs=EPOCHS, tickets="none",

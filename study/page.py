@@ -20,7 +20,7 @@ from aceglt.reproduction.summary import Found, runs_table
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import DRAWS, EQUAL_COST, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibit
+from study.cells import DRAWS, EQUAL_COST, FURTHER, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibit
 from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
@@ -29,8 +29,8 @@ _NAMES = {
     DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
 }  # fmt: skip
 _NONE = "…"  # not searched
-EXHIBITS = ("table2", "figure1", "figure4", "tableS3", "tableS4", "tableS6", "tableS8")
-"""Further tables and figures of the paper that have a page each."""
+EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
+"""Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
     zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
 )
@@ -46,7 +46,12 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 - *Epochs*: of choosing 20 levels, per seed."""
 
 
-def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = RECORD) -> None:
+def write(
+    folder: Path = ROOT,
+    docs: Path = Path("docs/study"),
+    record: Path = RECORD,
+    readme: Path = Path("README.md"),
+) -> None:
     """Everything that is made of the kept results."""
     found = groups(list(load(TABLE1, folder)))
     docs.mkdir(parents=True, exist_ok=True)
@@ -56,7 +61,7 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = R
     write_atomic(docs / "table1.md", page(found, backbones).encode())
     write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
     refresh(docs.with_suffix(".md"), tables(folder, record))
-    refresh(docs.parents[1] / "README.md", {"sparsest": sparsest(found)} if found else {})
+    refresh(readme, {"sparsest": sparsest(found)} if found else {})
     for name in EXHIBITS:
         if found_of := of_exhibit(name, folder):
             write_exhibit(docs, exhibit(name), found_of)

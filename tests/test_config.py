@@ -198,7 +198,7 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("beta", -1.0, "beta must be 0 or more"),
         ("teacher_temperature", 0.0, "teacher_temperature must be above 0"),
         ("score_epochs", 0, "score_epochs must be 1 or more"),
-        ("balance", 1.5, "balance must be between 0 and 1, found 1.5"),
+        ("balance", 1.5, "balance must be from 0 to 1, found 1.5"),
         ("prune_model", 1.0, "prune_model must be between 0 and 1, found 1.0"),
         ("prune_graph", 0.0, "prune_graph must be between 0 and 1, found 0.0"),
         ("fixed_model", 1.0, "fixed_model must be 0 or more and below 1, found 1.0"),

@@ -235,6 +235,39 @@ def test_training_agrees(name: str, scoring: Scoring | None, monkeypatch: pytest
     torch.testing.assert_close(compiled, plain, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_adam_is_torchs_and_the_same_for_any_number_of_threads(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five steps of weights and scores, by the gradient of their product and the scores' L1."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LENT", 0)
+    n, decays = 10_001, (0.01, 0.02, 0.003)
+    g = torch.Generator().manual_seed(0)
+    first, last, *grads = torch.randn(7, n, generator=g, dtype=dtype)
+
+    def stepped(threads: int) -> Tensor:
+        weight, score, product, moments = first.clone(), last.clone(), first * last, first.new_zeros(4, n)
+        adam = cpu.Adam(0.1, decays, weight)
+        monkeypatch.setattr(cpu, "_lent", threads)
+        for grad in grads:
+            adam.advance()
+            adam.update_product(weight, score, product, moments, grad)
+        assert torch.equal(product, weight * score)
+        return torch.stack([weight, score])
+
+    weight, score = first.clone().requires_grad_(), last.clone().requires_grad_()
+    groups = [{"params": [weight], "weight_decay": 0.01}, {"params": [score], "weight_decay": 0.02}]
+    plain = torch.optim.Adam(groups, lr=0.1)
+    for grad in grads:
+        plain.zero_grad()
+        ((weight * score) @ grad + decays[2] * score.abs().sum()).backward()
+        plain.step()
+    alone = stepped(1)
+    torch.testing.assert_close(alone, torch.stack([weight, score]).detach())
+    assert torch.equal(alone, stepped(3))
+
+
 def test_without_numba_plain_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_LARGE", 0)
     monkeypatch.setitem(sys.modules, "numba", None)

@@ -138,6 +138,17 @@ def test_what_quotas_leave_goes_to_the_best_of_all_others() -> None:
     assert later.weights.int().tolist() == [[1, 1, 0, 1, 0, 0], [1, 0, 0, 1, 1, 0]]
 
 
+def test_ties_are_broken_fairly_between_and_within_quotas() -> None:
+    """Two matrices of equal scores keep about as much, and not at the same places."""
+    n, key = 2000, rng.keys([0], "prune")
+    masks, equal = Masks.full(1, Counts(2 * n, 1)), Scores(torch.ones(1, 2 * n), torch.ones(1, 1))
+    for reserved in (0, 600, 800):
+        quotas = [Quota(slice(0, n), reserved), Quota(slice(n, 2 * n), reserved)]
+        first, second = prune(masks, equal, Counts(1600, 1), key, quotas).weights[0].split(n)
+        assert abs(int(first.sum()) - 800) < 100
+        assert abs(int((first & second).sum()) - 320) < 80  # 0.4 · 0.4 · 2000 by chance
+
+
 def test_pruning_needs_as_many_alive_in_every_run_and_enough_for_quotas() -> None:
     key = rng.keys([0, 1], "prune")
     edges, scores = torch.ones(2, 1, dtype=torch.bool), Scores(torch.ones(2, 4), torch.ones(2, 1))

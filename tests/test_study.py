@@ -102,7 +102,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ace/ours --seeds 0,1"
     assert [set(level["diagnostics"]) for level in (random["levels"][0], ours["levels"][0])] == [set(), {"ace"}]
     pytest.importorskip("matplotlib")
-    page.write(kept, tmp_path / "docs")
+    page.write(kept, tmp_path / "docs", readme=tmp_path / "README.md")
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
     assert (tmp_path / "docs" / "gcn.svg").read_text().startswith("<?xml")

@@ -167,7 +167,7 @@ class Config:
         _check("embedding", self.embedding, 1 <= self.embedding <= MAX_WIDTH, f"from 1 to {MAX_WIDTH}")
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta", "degree_bonus"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
-        _check("balance", self.balance, 0 <= self.balance <= 1, "between 0 and 1")
+        _check("balance", self.balance, 0 <= self.balance <= 1, "from 0 to 1")
         for name in ("prune_model", "prune_graph"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < 1, "between 0 and 1")
         for name in ("fixed_model", "fixed_graph"):

@@ -38,7 +38,7 @@ _KEPT = 1 << 29  # bytes in all
 _FLOATS = (torch.float32, torch.float64)
 _LENT = 1 << 23  # operations from which on a kernel has the threads that are lent
 _HASH = 8  # operations that a draw is counted as
-_STEP = 16  # and a step of Adam
+_STEP = 8  # and a step of Adam for a moment
 _lent = 1  # see `lend`
 
 
@@ -104,13 +104,14 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
 
 
 class Adam:
-    """Steps of Adam, as torch's, in few passes over memory and with the threads that are lent."""
+    """Steps of Adam, as torch's, in one pass over each matrix and with the threads that are lent."""
 
     _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
-    def __init__(self, lr: float) -> None:
-        self._lr, self._steps = lr, 0
-        self._rates: tuple[float, ...] = ()
+    def __init__(self, lr: float, decays: tuple[float, float, float], like: Tensor) -> None:
+        """`decays` of weights and of scores, and the scores' L1; `like` what is updated."""
+        self._lr, self._steps, self._like = lr, 0, like.new_empty(0)
+        self._decays = self._rates = _array(like.new_tensor(decays))
 
     @staticmethod
     def serves(values: Tensor) -> bool:
@@ -122,27 +123,23 @@ class Adam:
         self._steps += 1
         first, second = (1 - beta**self._steps for beta in self._BETAS)
         low, lower = (1 - beta for beta in self._BETAS)
-        self._rates = (low, lower, self._lr / first, second**-0.5, self._EPSILON)
+        self._rates = _array(self._like.new_tensor([low, lower, self._lr / first, second**-0.5, self._EPSILON]))
 
-    def update(self, value: Tensor, moments: Tensor, grad: Tensor, decay: float, l1: float = 0.0) -> None:
-        """Of one tensor in place, and its two moments."""
-        compiled, number = kernels(), _array(value).dtype.type
-        assert compiled is not None
-        arrays = (_array(value.view(-1)), _array(grad.view(-1)), _array(moments.view(2, -1)))
-        rates = _array(value.new_tensor(self._rates))
-        _divided(compiled.adam, value.numel(), *arrays, number(decay), number(l1), rates, size=_STEP * value.numel())
-
-    def update_product(
-        self, weight: Tensor, score: Tensor, product: Tensor, moments: Tensor, grad: Tensor, decays: tuple[float, ...]
-    ) -> None:
-        """Of weights and scores in place, their four moments and their product, whose gradient is given; `decays` of
-        weights and of scores, and the scores' L1."""
+    def update(self, weight: Tensor, moments: Tensor, grad: Tensor) -> None:
+        """Of weights in place, and their two moments [2, n]."""
         compiled = kernels()
         assert compiled is not None
-        arrays = [_array(part.view(-1)) for part in (weight, score, product, grad)]
-        settings = (_array(weight.new_tensor(values)) for values in (decays, self._rates))
-        work = (*arrays, _array(moments.view(4, -1)), *settings)
-        _divided(compiled.adam_product, weight.numel(), *work, size=2 * _STEP * weight.numel())
+        self._divide(compiled.adam, (weight, grad), moments)
+
+    def update_product(self, weight: Tensor, score: Tensor, product: Tensor, moments: Tensor, grad: Tensor) -> None:
+        """Of weights and scores in place, their four moments [4, n] and their product, whose gradient is given."""
+        compiled = kernels()
+        assert compiled is not None
+        self._divide(compiled.adam_product, (weight, score, product, grad), moments)
+
+    def _divide(self, kernel: Callable[..., None], parts: tuple[Tensor, ...], moments: Tensor) -> None:
+        arrays = [*(_array(part.view(-1)) for part in parts), _array(moments), self._decays, self._rates]
+        _divided(kernel, moments.shape[1], *arrays, size=_STEP * moments.numel())
 
 
 def multiplies(entries: int, width: int) -> bool:

@@ -224,9 +224,10 @@ def slot_gradients(
 def _step(value: Any, grad: Any, first: Any, second: Any, decay: Any, l1: Any, rates: Any) -> None:
     """Adam on all elements, with what `cpu.Adam` says of this step in `rates`."""
     low, lower, size, root, epsilon = rates[0], rates[1], rates[2], rates[3], rates[4]
+    none = l1 - l1  # a plain 0 would make everything float64
     for i in range(len(value)):
         x = value[i]
-        sign = l1 if x > 0 else (-l1 if x < 0 else l1 * 0)
+        sign = l1 if x > 0 else (-l1 if x < 0 else none)
         g = grad[i] + sign + decay * x
         mean, square = first[i], second[i]
         mean += low * (g - mean)
@@ -242,10 +243,10 @@ def _multiply(a: Any, b: Any, out: Any) -> None:
 
 
 @_compiled
-def adam(begin: int, end: int, value: Any, grad: Any, moments: Any, decay: Any, l1: Any, rates: Any) -> None:
+def adam(begin: int, end: int, value: Any, grad: Any, moments: Any, decays: Any, rates: Any) -> None:
     """One step; `moments` [2, n]."""
     first, second = moments[0], moments[1]
-    _step(value[begin:end], grad[begin:end], first[begin:end], second[begin:end], decay, l1, rates)
+    _step(value[begin:end], grad[begin:end], first[begin:end], second[begin:end], decays[0], value.dtype.type(0), rates)
 
 
 @_compiled

@@ -179,9 +179,10 @@ def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Seque
     all others.
     """
     weights = torch.zeros_like(masks.weights)
-    for quota in quotas:
+    for number, quota in enumerate(quotas):
         scored, alive = scores.weights[:, quota.part], masks.weights[:, quota.part]
-        weights[:, quota.part] = lowest(-scored.abs(), alive, quota.keep, rng.fold(key, 0))
+        draw = rng.fold(rng.fold(key, 2), number)  # its own, or ties would be broken alike in all matrices
+        weights[:, quota.part] = lowest(-scored.abs(), alive, quota.keep, draw)
     rest = keep.weights - sum(quota.keep for quota in quotas)
     weights |= _cut(scores.weights, masks.weights & ~weights, rest, rng.fold(key, 0))
     return Masks(weights, _cut(scores.edges, masks.edges, keep.edges, rng.fold(key, 1)))

@@ -142,9 +142,7 @@ class _Trainer:
         self._settle(masks)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
-        kind = FusedElements if gpu.serves(start.prunable) else Elements
-        kind = CompiledElements if cpu.Adam.serves(start.prunable) else kind
-        self.elements = kind(backbone, start, masks, training, scoring, scores, extra, self.acting)
+        self.elements = _kind(start.prunable)(backbone, start, masks, training, scoring, scores, extra, self.acting)
         self.progress = _Progress(masks.runs, problem.device)
         self.spare: Spare | None = None
         """Where validation may run beside the training step."""
@@ -270,6 +268,13 @@ class _Trainer:
             return Fit(val, epoch, elements.best_params(), None)
         scores = elements.best_scores() if elements.scoring.epoch == "best" else elements.scores()
         return Fit(val, epoch, None, scores)
+
+
+def _kind(weights: Tensor) -> type[Elements]:
+    """How elements like these weights are best updated."""
+    if gpu.serves(weights):
+        return FusedElements
+    return CompiledElements if cpu.Adam.serves(weights) else Elements
 
 
 class _PartsTrainer(_Trainer):

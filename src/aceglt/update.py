@@ -230,7 +230,8 @@ class Elements:
         self._start(training, training.weight_decay if scoring is not None and scoring.decay else 0.0)
 
     def _start(self, training: Training, score_decay: float) -> None:
-        weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
+        weights, scores = self._matrices()
+        weights, scores = [*weights, *self.others.values()], [*scores, self.edge_values]
         self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
         (scores if self._scores else weights).extend(self._idle)
         self._idle_decay = score_decay if self._scores else training.weight_decay
@@ -238,6 +239,10 @@ class Elements:
         if self.scoring is not None:
             groups.append({"params": scores, "weight_decay": score_decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+
+    def _matrices(self) -> tuple[list[Tensor], list[Tensor]]:
+        """What torch's optimiser updates of the matrices: weights, and scores."""
+        return list(self._weights.values()), list(self._scores.values())
 
     @property
     def scored(self) -> bool:
@@ -261,6 +266,18 @@ class Elements:
         """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
         for name, part in self.others.items():
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
+        self._update_matrices(grads)
+        for part in self._idle:
+            part.grad = self._idle_grad(part)
+        if self.scoring is not None:
+            assert edges is not None
+            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
+        self._optimiser.step()
+        if self.scoring is not None and self.scoring.clamp:
+            self._clamp()
+
+    def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
+        """Or say how, for the optimiser's step."""
         for name, weight in self._weights.items():
             grad = self._storage[name].grad(grads[name])
             if self.scoring is None or not self._scores:
@@ -270,14 +287,6 @@ class Elements:
                 torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
                 score.grad = l1.addcmul_(grad, weight)
                 weight.grad = grad.mul_(score)
-        for part in self._idle:
-            part.grad = self._idle_grad(part)
-        if self.scoring is not None:
-            assert edges is not None
-            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
-        self._optimiser.step()
-        if self.scoring is not None and self.scoring.clamp:
-            self._clamp()
 
     def _clamp(self) -> None:
         for score in (*(self._kept.values() if self._scores else ()), self.edge_values):
@@ -331,21 +340,18 @@ class Elements:
 
 
 class CompiledElements(Elements):
-    """On a CPU, by compiled kernels: a pass over each matrix where plain torch has several."""
+    """On a CPU: compiled kernels update matrices, in one pass over each where plain torch has several."""
 
     def _start(self, training: Training, score_decay: float) -> None:
-        self._adam, self._decay, self._score_decay = cpu.Adam(training.lr), training.weight_decay, score_decay
-        self._l1 = self.scoring.lambda_weights if self.scoring is not None and self._scores else 0.0
-        idle = {name: self._storage[name].idle(kept) for name, kept in self._kept.items()}
-        self._idle_decay = score_decay if self._scores else training.weight_decay
-        moved = idle if self._l1 or self._idle_decay else {}
-        self._resting = {name: part for name, part in moved.items() if part.numel()}  # nothing reads it
-        sizes = {name: (4 if self._scores else 2, part.numel()) for name, part in self._weights.items()}
-        sizes |= {name: (2, part.numel()) for name, part in self.others.items()}
-        self._moments = {name: self.edge_values.new_zeros(size) for name, size in sizes.items()}
-        self._idle_moments = {name: part.new_zeros(2, part.numel()) for name, part in self._resting.items()}
-        self._edge_moments = self.edge_values.new_zeros(2, self.edge_values.numel())
+        super()._start(training, score_decay)
+        l1 = self.scoring.lambda_weights if self.scoring is not None else 0.0
+        self._adam = cpu.Adam(training.lr, (training.weight_decay, score_decay, l1), self.edge_values)
+        count = 4 if self._scores else 2
+        self._moments = {name: part.new_zeros(count, part.numel()) for name, part in self._weights.items()}
         self._multiply()
+
+    def _matrices(self) -> tuple[list[Tensor], list[Tensor]]:
+        return [], []
 
     def _multiply(self) -> None:
         for name, score in self._scores.items():
@@ -355,28 +361,18 @@ class CompiledElements(Elements):
         stored = self._products if self._scores else self._weights
         return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
-    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        adam, scoring = self._adam, self.scoring
-        adam.advance()
+    def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
+        self._adam.advance()
         for name, weight in self._weights.items():
             grad, moments = self._storage[name].grad(grads[name]), self._moments[name]
             if self._scores:
-                decays = (self._decay, self._score_decay, self._l1)
-                adam.update_product(weight, self._scores[name], self._products[name], moments, grad, decays)
+                self._adam.update_product(weight, self._scores[name], self._products[name], moments, grad)
             else:
-                adam.update(weight, moments, grad, self._decay)
-        for name, part in self.others.items():
-            adam.update(part, self._moments[name], grads[name].contiguous(), self._decay)
-        for name, part in self._resting.items():
-            adam.update(part, self._idle_moments[name], torch.zeros_like(part), self._idle_decay, self._l1)
-        if scoring is not None:
-            assert edges is not None
-            adam.update(
-                self.edge_values, self._edge_moments, edges.contiguous(), self._score_decay, scoring.lambda_edges
-            )
-            if scoring.clamp:
-                self._clamp()
-                self._multiply()
+                self._adam.update(weight, moments, grad)
+
+    def _clamp(self) -> None:
+        super()._clamp()
+        self._multiply()
 
 
 class FusedElements(Elements):

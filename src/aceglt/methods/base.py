@@ -50,7 +50,7 @@ class Level:
     train_scores: TrainScores
     train: Train
     quotas: Sequence[Quota] = ()
-    """How many weights of each matrix, where they are pruned matrix by matrix; they add up to what must be alive."""
+    """The fewest weights that each matrix keeps; none where all weights compete with each other."""
     bonus: Callable[[Masks], Tensor] | None = None
     """[S, E] importance that edges have besides their scores, by where a level starts."""
 

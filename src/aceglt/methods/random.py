@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from aceglt import rng
 from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection, best_of, require
 
@@ -36,8 +36,5 @@ class Random:
 
 
 def _draw(level: Level, key: Tensor) -> Masks:
-    equal = Scores(
-        torch.ones_like(level.masks.weights, dtype=torch.float32),
-        torch.ones_like(level.masks.edges, dtype=torch.float32),
-    )
-    return prune(level.masks, equal, level.keep, key, level.quotas)
+    drawn = Scores(*(rng.uniform(rng.fold(key, side), n) for side, n in enumerate(astuple(level.masks.total))))
+    return prune(level.masks, drawn, level.keep, key, level.quotas)

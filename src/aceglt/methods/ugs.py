@@ -54,7 +54,7 @@ def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked
     """How decided the choice was, per run: with many ties, or scores that still follow their initial noise, it was
     not."""
     whole = [slice(None)]
-    parts = {"weights": [quota.part for quota in level.quotas] or whole, "edges": whole}  # ranked by themselves
+    parts = {"weights": [quota.part for quota in level.quotas] or whole, "edges": whole}  # cut by themselves
     rows: dict[str, list[dict[str, float]]] = {side: [] for side in parts}
     for run, side in product(range(after.runs), parts):
         before, kept, start, end, rank = (getattr(of, side)[run] for of in (level.masks, after, first, last, ranked))
