@@ -58,9 +58,8 @@ def _do(given: argparse.Namespace) -> None:
         if not (given.folder / "runs").is_dir():
             raise ConfigError(f"{given.folder} has no runs; it should be the --out of a reproduction")
         code = given.code or _commit()
-        for part in PARTS.values():
-            for name in collect(part, given.folder, code):
-                print(part.name, name)
+        kept = [(part.name, name) for part in PARTS.values() for name in collect(part, given.folder, code)]
+        print("\n".join(" ".join(each) for each in kept) or "nothing new: finished searches of the study's scale count")
     elif given.command == "search":
         place = {"device": given.device, "data_root": given.data_root}
         seeds = read_seeds(given.seeds)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import aceglt
 from aceglt import datasets
-from aceglt.config import resolve
+from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
@@ -37,6 +37,8 @@ _NUMBERS = ("dense", "mean", *(f"step {i + 1}" for i in range(STEPS)))
 _HEADS = ("dataset", "axis", "fold", "settings", "seeds", "config", "device", *_NUMBERS)
 Line = dict[str, str]
 _OPTIONS = {f.name for f in fields(Ace)}
+_SETTINGS = {f.name for f in fields(Config)}
+_NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 
 
 def tune(
@@ -58,7 +60,7 @@ def tune(
         "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
     }  # fmt: skip
-    asked = [{**search, "fold": str(fold)} for fold in folds]
+    asked = [{**search, "fold": str(fold)} for fold in dict.fromkeys(folds)]
     missing = [line for line in asked if not any(line.items() <= old.items() for old in lines)]
     data = datasets.load(dataset, run.get("data_root")) if missing else None
     for line in missing:
@@ -109,7 +111,11 @@ def settings(assignments: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             value = text
         (options if name in _OPTIONS else made)[name] = value
-    return {**made, "method_options": options if made["method"] == "ace" else {}}
+    if made["method"] == "ace":
+        return {**made, "method_options": options}
+    if given := sorted(_OPTIONS & {assignment.partition("=")[0] for assignment in assignments}):
+        raise ConfigError(f"{', '.join(given)} is for the method ace; found method {made['method']}")
+    return {**made, "method_options": {}}
 
 
 def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> dict[str, Any]:
@@ -122,6 +128,8 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
     changed = settings(assignments)
     if taken := sorted(fixed.keys() & changed.keys()):
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
+    if unknown := sorted(changed.keys() - _SETTINGS | changed.keys() & _NOT_TUNED):
+        raise ConfigError(f"{', '.join(unknown)} is no setting to tune; fields of Config and options of ace are")
     return {**fixed, **changed}
 
 

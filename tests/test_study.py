@@ -300,3 +300,17 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
     assert heads == "|  | epochs of choosing | model axis | graph axis |"
     assert ugs == "| UGS | 180 | +0.00 | … |"
     assert ours == "| ours | 180 | +4.00 | … |"  # of the levels above 30 %
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["method=ugs", "rounds=3"], "rounds is for the method ace; found method ugs"),
+        (["test=true"], "test is no setting to tune"),
+        (["preset=ugs"], "preset is no setting to tune"),
+        (["levels=3"], "levels is the same in all searches for tuning"),
+    ],
+)
+def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        tune.tune("cora", "model", assignments=assignments, record=tmp_path / "record.csv")

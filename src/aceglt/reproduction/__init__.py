@@ -118,7 +118,7 @@ def _check_settings(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
     varied = [flat(cell.settings) for cell in wanted.cells if cell.variant]
     for name in flat(settings):
         if name in IDENTITY or any(name in theirs for theirs in varied):
-            raise ConfigError(f"{name} is not the same in all cells of {wanted.name}; pick some with `cells`")
+            raise ConfigError(f"{name} is not the same in all cells of {wanted.name}, so it cannot be set for them")
 
 
 def _with_data(cells: Sequence[Cell], data_root: str | Path | None) -> tuple[Sequence[Cell], list[str]]:
