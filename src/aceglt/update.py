@@ -277,7 +277,7 @@ class Elements:
             self._clamp()
 
     def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
-        """Or say how, for the optimiser's step."""
+        """Leave gradients of weights and scores for the optimiser's step."""
         for name, weight in self._weights.items():
             grad = self._storage[name].grad(grads[name])
             if self.scoring is None or not self._scores:
