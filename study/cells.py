@@ -114,10 +114,13 @@ def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
         yield from json.loads(path.read_text())
 
 
-def of_exhibit(name: str, folder: Path = ROOT) -> dict[Cell, Results]:
-    """What is kept of the searches of a table or figure of the paper, whichever part they belong to."""
+def of_exhibits(names: Sequence[str], folder: Path = ROOT) -> dict[str, dict[Cell, Results]]:
+    """What is kept of the searches of tables and figures of the paper, whichever part they belong to."""
     kept = {_identity(result): result for part in (TABLE1, *FURTHER) for result in load(part, folder)}
-    return {cell: kept[key] for cell in exhibit(name).cells if (key := (cell.name, "given")) in kept}
+    return {
+        name: {cell: kept[key] for cell in exhibit(name).cells if (key := (cell.name, "given")) in kept}
+        for name in names
+    }
 
 
 def _identity(result: Results) -> tuple[str, str]:

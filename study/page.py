@@ -20,7 +20,7 @@ from aceglt.reproduction.summary import Found, runs_table
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import csv_rows, pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import DRAWS, EQUAL_COST, FURTHER, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibit
+from study.cells import DRAWS, EQUAL_COST, FURTHER, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibits
 from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
@@ -62,9 +62,9 @@ def write(
     write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
     refresh(docs.with_suffix(".md"), tables(folder, record))
     refresh(readme, {"sparsest": sparsest(found)} if found else {})
-    for name in EXHIBITS:
-        if found_of := of_exhibit(name, folder):
-            write_exhibit(docs, exhibit(name), found_of)
+    for name, searches in of_exhibits(EXHIBITS, folder).items():
+        if searches:
+            write_exhibit(docs, exhibit(name), searches)
 
 
 def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:

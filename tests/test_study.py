@@ -179,7 +179,7 @@ def test_pages_are_made_of_what_is_kept() -> None:
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
 def test_further_tables_and_figures_have_pages_of_what_is_kept() -> None:
     """Of those with searches; some are those of Table 1."""
-    kept = {name: cells.of_exhibit(name, KEPT) for name in page.EXHIBITS}
+    kept = cells.of_exhibits(page.EXHIBITS, KEPT)
     assert len(kept["table2"]) == 8
     assert len(kept["tableS8"]) == 18
     for name, found in kept.items():

@@ -110,8 +110,9 @@ class Adam:
 
     def __init__(self, lr: float, decays: tuple[float, float, float], like: Tensor) -> None:
         """`decays` of weights and of scores, and the scores' L1; `like` what is updated."""
-        self._lr, self._steps, self._like = lr, 0, like.new_empty(0)
-        self._decays = self._rates = _array(like.new_tensor(decays))
+        self._lr, self._steps, self._dtype, self._kernels = lr, 0, like.dtype, kernels()
+        self._decays = self._numbers(*decays)
+        self._rates: Any = None  # of this step
 
     @staticmethod
     def serves(values: Tensor) -> bool:
@@ -123,19 +124,20 @@ class Adam:
         self._steps += 1
         first, second = (1 - beta**self._steps for beta in self._BETAS)
         low, lower = (1 - beta for beta in self._BETAS)
-        self._rates = _array(self._like.new_tensor([low, lower, self._lr / first, second**-0.5, self._EPSILON]))
+        self._rates = self._numbers(low, lower, self._lr / first, second**-0.5, self._EPSILON)
 
     def update(self, weight: Tensor, moments: Tensor, grad: Tensor) -> None:
         """Of weights in place, and their two moments [2, n]."""
-        compiled = kernels()
-        assert compiled is not None
-        self._divide(compiled.adam, (weight, grad), moments)
+        assert self._kernels is not None
+        self._divide(self._kernels.adam, (weight, grad), moments)
 
     def update_product(self, weight: Tensor, score: Tensor, product: Tensor, moments: Tensor, grad: Tensor) -> None:
         """Of weights and scores in place, their four moments [4, n] and their product, whose gradient is given."""
-        compiled = kernels()
-        assert compiled is not None
-        self._divide(compiled.adam_product, (weight, score, product, grad), moments)
+        assert self._kernels is not None
+        self._divide(self._kernels.adam_product, (weight, score, product, grad), moments)
+
+    def _numbers(self, *values: float) -> Any:
+        return _array(torch.tensor(values, dtype=self._dtype))
 
     def _divide(self, kernel: Callable[..., None], parts: tuple[Tensor, ...], moments: Tensor) -> None:
         arrays = [*(_array(part.view(-1)) for part in parts), _array(moments), self._decays, self._rates]

@@ -231,7 +231,8 @@ class Elements:
 
     def _start(self, training: Training, score_decay: float) -> None:
         weights, scores = self._matrices()
-        weights, scores = [*weights, *self.others.values()], [*scores, self.edge_values]
+        weights.extend(self.others.values())
+        scores.append(self.edge_values)
         self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
         (scores if self._scores else weights).extend(self._idle)
         self._idle_decay = score_decay if self._scores else training.weight_decay
@@ -257,9 +258,16 @@ class Elements:
 
     def effective(self) -> dict[str, Tensor]:
         """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
-        stored = self._weights
-        if self._scores:
-            stored = {name: torch.mul(w, self._scores[name], out=self._products[name]) for name, w in stored.items()}
+        self._multiply()
+        return self._as_matrices()
+
+    def _multiply(self) -> None:
+        for name, score in self._scores.items():
+            torch.mul(self._weights[name], score, out=self._products[name])
+
+    def _as_matrices(self) -> dict[str, Tensor]:
+        """Products as they are, or weights without scores."""
+        stored = self._products if self._scores else self._weights
         return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
@@ -353,13 +361,8 @@ class CompiledElements(Elements):
     def _matrices(self) -> tuple[list[Tensor], list[Tensor]]:
         return [], []
 
-    def _multiply(self) -> None:
-        for name, score in self._scores.items():
-            torch.mul(self._weights[name], score, out=self._products[name])
-
     def effective(self) -> dict[str, Tensor]:
-        stored = self._products if self._scores else self._weights
-        return {name: self._storage[name].matrix(part) for name, part in stored.items()}
+        return self._as_matrices()  # the update multiplied them
 
     def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
         self._adam.advance()
@@ -382,8 +385,7 @@ class FusedElements(Elements):
     def _start(self, training: Training, score_decay: float) -> None:
         self._adam = gpu.kernels.Adam(training.lr, self.edge_values.device)
         self._decay, self._score_decay = training.weight_decay, score_decay
-        for name, score in self._scores.items():
-            torch.mul(self._weights[name], score, out=self._products[name])
+        self._multiply()
         both = dict.fromkeys(self._weights, 4 if self._scores else 2) | dict.fromkeys(self.others, 2)
         parts = {**self._weights, **self.others}
         self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in both.items()}
