@@ -54,7 +54,7 @@ def test_the_default_is_ace_with_a_teacher() -> None:
     assert config == Config()
     assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
     assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
-    assert (config.decay_scores, config.balance, config.teacher_temperature) == (False, 0.75, 0.1)
+    assert (config.decay_scores, config.balance, config.teacher_temperature) == (False, 0.75, 0.03)
     assert config.degree_bonus == 1.0
     assert config.scoring_epochs == 60
     assert resolve(epochs=7).scoring_epochs == 7

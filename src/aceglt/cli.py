@@ -212,7 +212,11 @@ def search(
     beta: Annotated[float | None, _option("Weight of the teacher's signal [default: 10].", panel=_SCORE)] = None,
     teacher_temperature: Annotated[
         float | None,
-        _option("What the teacher's outputs are divided by; below 1 sharpens them [default: 0.5].", panel=_SCORE),
+        _option("What the teacher's outputs are divided by; below 1 sharpens them [default: 0.03].", panel=_SCORE),
+    ] = None,
+    teacher_smoothing: Annotated[
+        float | None,
+        _option("How much of the teacher's answer at a node is its neighbours' [default: 0.9].", panel=_SCORE),
     ] = None,
     score_epochs: Annotated[
         int | None, _option("Epochs that a level's scores are trained, at most --epochs [default: 60].", panel=_SCORE)
@@ -316,6 +320,7 @@ def search(
         "lambda_weights": lambda_weights,
         "beta": beta,
         "teacher_temperature": teacher_temperature,
+        "teacher_smoothing": teacher_smoothing,
         "score_epochs": score_epochs,
         "score_epoch": score_epoch,
         "decay_scores": decay_scores,

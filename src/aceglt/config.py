@@ -34,8 +34,8 @@ TUPLES = ("seeds", "prunable")
 """Fields whose value is itself a list."""
 
 SCORING = (
-    "signal", "beta", "teacher_temperature", "lambda_edges", "lambda_weights", "decay_scores", "clamp_scores",
-    "score_epoch", "score_epochs", "balance", "degree_bonus",
+    "signal", "beta", "teacher_temperature", "teacher_smoothing", "lambda_edges", "lambda_weights", "decay_scores",
+    "clamp_scores", "score_epoch", "score_epochs", "balance", "degree_bonus",
 )  # fmt: skip
 """Fields that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
 
@@ -93,8 +93,12 @@ class Config:
     """λ2: L1 on weight scores."""
     beta: float = 10.0
     """Weight of the teacher's signal."""
-    teacher_temperature: float = 0.1
+    teacher_temperature: float = 0.03
     """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
+    teacher_smoothing: float = 0.9
+    """How much of what a node is taught comes from its neighbours: the teacher's probabilities are spread along edges as
+    personalised PageRank does, going on with this chance at every step. Where that loses the training nodes, the teacher
+    stays as it is. For tasks on nodes."""
     decay_scores: bool = False
     """Whether weight decay touches scores."""
     clamp_scores: bool = False
@@ -106,7 +110,7 @@ class Config:
     balance: float = 0.75
     """How much of the weights is divided among matrices, in proportion to the sums of their sides, so that no layer
     dies out; for the rest all weights compete. At 0 they do for everything, at 1 each matrix ranks by itself."""
-    degree_bonus: float = 1.0
+    degree_bonus: float = 2.0
     """How much the importance of an edge gains, over the root of the product of its ends' degrees (themselves counted),
     when `ugs` and `ace` prune: the last edges of a node stay longer."""
     prune_model: float = 0.2
@@ -168,6 +172,8 @@ class Config:
         for name in ("weight_decay", "lambda_edges", "lambda_weights", "beta", "degree_bonus"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
         _check("balance", self.balance, 0 <= self.balance <= 1, "from 0 to 1")
+        smoothing = self.teacher_smoothing
+        _check("teacher_smoothing", smoothing, 0 <= smoothing < 1, "0 or more and below 1")
         for name in ("prune_model", "prune_graph"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < 1, "between 0 and 1")
         for name in ("fixed_model", "fixed_graph"):
@@ -290,8 +296,8 @@ def _levels_to_target(settings: Mapping[str, Any]) -> int:
 
 # How UGS and the paper score and prune; λ where they do not name the dataset. They have no teacher.
 _PUBLISHED: dict[str, Any] = {
-    "signal": "labels", "teacher_temperature": 0.5, "lambda_edges": 1e-4, "lambda_weights": 1e-4, "decay_scores": True,
-    "score_epochs": None, "balance": 0.0, "degree_bonus": 0.0,
+    "signal": "labels", "teacher_temperature": 0.5, "teacher_smoothing": 0.0, "lambda_edges": 1e-4,
+    "lambda_weights": 1e-4, "decay_scores": True, "score_epochs": None, "balance": 0.0, "degree_bonus": 0.0,
 }  # fmt: skip
 
 _ROUNDS = {"rounds": 6}  # of ace

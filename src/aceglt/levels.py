@@ -143,7 +143,7 @@ class Search:
         if self.config.signal != "teacher":
             return replace(state, dense=outcome)
         made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts)
-        soft = self.problem.soften(made, self.config.teacher_temperature)
+        soft = self.problem.soften(made, self.config.teacher_temperature, self.config.teacher_smoothing)
         return replace(state, dense=outcome, soft=soft)
 
     def select(self, state: State) -> State:

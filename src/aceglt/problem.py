@@ -126,8 +126,9 @@ class Problem(ABC):
         """[S] training loss of outputs [S, N, C]; `key` [S] is for random draws of this step."""
 
     @abstractmethod
-    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
-        """A teacher's outputs as soft targets, surer of themselves at a temperature below 1."""
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+        """A teacher's outputs as soft targets, surer of themselves at a temperature below 1; on nodes, with so much
+        smoothing along edges first."""
 
     @abstractmethod
     def measure(self, outputs: Tensor, split: Split) -> Tensor:

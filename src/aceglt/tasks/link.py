@@ -98,9 +98,9 @@ class LinkProblem(Problem):
         graph = self.graph.part(nodes, edges)
         return replace(self, graph=graph, x=self.x[nodes], val=none, val_negatives=none, test=none, test_negatives=none)
 
-    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
-        """The embeddings, for inner products over the temperature: which pairs the student is taught on is drawn anew
-        at every step."""
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+        """The embeddings as they are, for inner products over the temperature: which pairs the student is taught on is
+        drawn anew at every step."""
         return outputs / math.sqrt(temperature)
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt import ops
 from aceglt.problem import Problem, Soft, Split
 from aceglt.split import resplit
 from aceglt.tasks.checks import (
@@ -19,6 +20,9 @@ from aceglt.tasks.checks import (
     checked_targets,
 )
 from aceglt.tasks.objectives import ManyLabels, Objective, OneClass
+
+_STEPS = 10  # of smoothing
+_TOLERANCE = 0.1  # of the metric on training nodes, that smoothing may cost
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,30 @@ class NodeProblem(Problem):
         graph = self.graph.part(nodes, edges)
         return NodeProblem(self.name, graph, self.x[nodes], self.y[nodes], train, val, test, self.num_classes)
 
-    def soften(self, outputs: Tensor, temperature: float = 1.0) -> Tensor:
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+        if smoothing:
+            smoothed = self.objective.outputs(self._smoothed(self.objective.soften(outputs), smoothing))
+            outputs = torch.where(self._serves(smoothed, outputs).view(-1, 1, 1), smoothed, outputs)
         return self.objective.soften(outputs / temperature)
+
+    def _smoothed(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Targets [S, N, C] spread over the graph, self-loops included, in steps of symmetric normalisation."""
+        runs, nodes, width = targets.shape
+        ones = targets.new_ones(1, self.graph.num_edges)
+        batch = self.graph.batch(ones.bool(), self_loops=True)
+        adjacency = ops.normalise(batch, ones)
+        spread = targets.transpose(0, 1).reshape(1, nodes, -1)  # one matrix for all runs
+        own = (1 - smoothing) * spread
+        for _ in range(_STEPS):
+            spread = own + smoothing * ops.spmm(batch, adjacency, spread, symmetric=True)
+        return spread.view(nodes, runs, width).transpose(0, 1).contiguous()
+
+    def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
+        """[S] whether smoothed outputs know the training nodes about as well: not where edges join unlike nodes."""
+        before, after = (
+            self.objective.measure(made.index_select(1, self.train), self.y[self.train]) for made in (outputs, smoothed)
+        )
+        return after >= before - _TOLERANCE
 
     def reads(self, split: Split) -> Tensor | None:
         nodes: Tensor = getattr(self, split)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -20,6 +21,9 @@ class Objective(Protocol):
 
     def soften(self, outputs: Tensor) -> Tensor:
         """A teacher's outputs as soft targets."""
+
+    def outputs(self, targets: Tensor) -> Tensor:
+        """Outputs that soften to these targets."""
 
     def distil(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss towards soft targets [S, n, C]."""
@@ -39,6 +43,9 @@ class OneClass:
 
     def soften(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(dim=-1)
+
+    def outputs(self, targets: Tensor) -> Tensor:
+        return targets.clamp(min=torch.finfo(targets.dtype).tiny).log()
 
     def distil(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return -(targets * outputs.log_softmax(dim=-1)).sum(dim=-1).mean(dim=1)
@@ -62,6 +69,9 @@ class ManyLabels:
 
     def soften(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()
+
+    def outputs(self, targets: Tensor) -> Tensor:
+        return targets.logit(eps=torch.finfo(targets.dtype).eps)
 
     def distil(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=(1, 2))
