@@ -94,7 +94,7 @@ def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
 
     names = list(dict.fromkeys(line["settings"] for line in lines))
     rows = [("dense", "dense", names[0])] if names else []
-    rows += [(f"`{name}`", "mean", name) for name in names]
+    rows += [(f"`{name}`" if name else "**ours**", "mean", name) for name in names]
     return ["", *(" ".join(place) for place in places)], [
         [title, *(mean(number, name, place) for place in places)] for title, number, name in rows
     ]

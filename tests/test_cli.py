@@ -311,7 +311,8 @@ def test_options_reach_the_configuration(tmp_path: Path) -> None:
         "search", "--dataset", npz(tmp_path), "--method", "ace", "--axis", "graph", "--signal", "teacher", "--levels",
         "1", "--seeds", "4,7", "--epochs", "2", "--hidden", "9", "--lr", "0.02", "--weight-decay", "0.001",
         "--lambda-edges", "0.002", "--lambda-weights", "0.003", "--beta", "0.5", "--score-epoch", "last",
-        "--score-epochs", "1", "--teacher-temperature", "0.7", "--balance", "0.3", "--degree-bonus", "0.4",
+        "--score-epochs", "1", "--teacher-temperature", "0.7",
+        "--teacher-smoothing", "0.6", "--balance", "0.3", "--degree-bonus", "0.4",
         "--no-decay-scores", "--clamp-scores", "--prune-model", "0.3", "--prune-graph", "0.1", "--fixed-model", "0.25",
         "--fixed-graph", "0.06", "--patience", "2", "--target-graph", "0.5", "--no-test", "-m", "rounds=1",
         "--method-option", "refine-epochs=1", "-m", "temperature=0.5", "-m", "keep=best", "-m", "resample=off",
@@ -322,8 +323,8 @@ def test_options_reach_the_configuration(tmp_path: Path) -> None:
     assert RunDir(tmp_path / "run").read_config() == Config(
         dataset=str(tmp_path / "tiny.npz"), method="ace", axis="graph", signal="teacher", levels=1, seeds=(4, 7),
         epochs=2, hidden=9, lr=0.02, weight_decay=0.001, lambda_edges=0.002, lambda_weights=0.003, beta=0.5,
-        score_epochs=1, teacher_temperature=0.7, balance=0.3, degree_bonus=0.4, score_epoch="last",
-        decay_scores=False, clamp_scores=True, prune_model=0.3, prune_graph=0.1, fixed_model=0.25,
+        score_epochs=1, teacher_temperature=0.7, teacher_smoothing=0.6, balance=0.3, degree_bonus=0.4,
+        score_epoch="last", decay_scores=False, clamp_scores=True, prune_model=0.3, prune_graph=0.1, fixed_model=0.25,
         fixed_graph=0.06, patience=2, target_graph=0.5, test=False,
         method_options={"rounds": 1, "refine_epochs": 1, "temperature": 0.5, "keep": "best", "resample": False},
     )  # fmt: skip
@@ -513,7 +514,7 @@ def test_help_names_every_command_and_every_setting() -> None:
         if name not in ("test", "method_options"):
             assert f"--{name.replace('_', '-')}" in help_text, name
     assert "--no-test" in help_text
-    assert "[default: 0.5]" in help_text
+    assert "[default: 0.03]" in help_text
     assert "--method-option" in help_text
 
 

@@ -55,7 +55,7 @@ def test_the_default_is_ace_with_a_teacher() -> None:
     assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
     assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
     assert (config.decay_scores, config.balance, config.teacher_temperature) == (False, 0.75, 0.03)
-    assert config.degree_bonus == 1.0
+    assert (config.teacher_smoothing, config.degree_bonus) == (0.9, 2.0)
     assert config.scoring_epochs == 60
     assert resolve(epochs=7).scoring_epochs == 7
     assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
@@ -197,6 +197,7 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("degree_bonus", -1.0, "degree_bonus must be 0 or more"),
         ("beta", -1.0, "beta must be 0 or more"),
         ("teacher_temperature", 0.0, "teacher_temperature must be above 0"),
+        ("teacher_smoothing", 1.0, "teacher_smoothing must be 0 or more and below 1"),
         ("score_epochs", 0, "score_epochs must be 1 or more"),
         ("balance", 1.5, "balance must be from 0 to 1, found 1.5"),
         ("prune_model", 1.0, "prune_model must be between 0 and 1, found 1.0"),

@@ -96,7 +96,7 @@ def test_there_is_a_teacher_only_when_it_is_asked_for(signal: str, taught: bool)
 
 
 def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
-    search = make_search(seeds=(5,), epochs=10, teacher_temperature=0.25)
+    search = make_search(seeds=(5,), epochs=10, teacher_temperature=0.25, teacher_smoothing=0.0)
     dense = fit(
         search.problem,
         search.backbone,

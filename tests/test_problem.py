@@ -146,6 +146,40 @@ def test_a_temperature_below_1_makes_the_teacher_surer() -> None:
     assert tiny_problem().soften(logits, 0.5).tolist() == [[[pytest.approx(0.1), pytest.approx(0.9)]]]
 
 
+def test_smoothing_is_ten_steps_of_personalised_page_rank() -> None:
+    problem = tiny_problem()
+    logits = torch.rand(2, NODES, 3, generator=generator(4), dtype=torch.float64)
+    logits += 2 * torch.nn.functional.one_hot(problem.y, 3)  # which so little smoothing does not turn over
+    source, target = problem.graph.edges
+    adjacency = torch.eye(NODES, dtype=torch.float64)
+    adjacency[source, target] = adjacency[target, source] = 1.0
+    root = adjacency.sum(dim=1).rsqrt()
+    adjacency = root.unsqueeze(1) * adjacency * root
+    own = spread = logits.softmax(dim=-1)
+    for _ in range(10):
+        spread = 0.75 * own + 0.25 * (adjacency @ spread)
+    for temperature in (1.0, 0.1):
+        sharp = spread ** (1 / temperature)
+        torch.testing.assert_close(
+            problem.soften(logits, temperature, smoothing=0.25), sharp / sharp.sum(dim=-1, keepdim=True)
+        )
+
+
+def test_a_run_whose_training_nodes_smoothing_loses_keeps_its_teacher() -> None:
+    """Nodes 0 and 1 are of one class and have edges to eight of the other, which are all joined: they are outvoted."""
+    y = (torch.arange(10) < 2).long()
+    edge_index = torch.combinations(torch.arange(10)).t()
+    train, val, test = torch.arange(10) < 4, torch.arange(10) // 3 == 2, torch.arange(10) == 9
+    problem = Problem.from_data(
+        Data(x=torch.ones(10, 4), edge_index=edge_index, y=y, train_mask=train, val_mask=val, test_mask=test)
+    )
+    right = torch.nn.functional.one_hot(y, 2).double()
+    blind = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(10, 2) + 0.1 * right  # loses nothing
+    smoothed = problem.soften(torch.stack([right, blind]), smoothing=0.9)
+    assert torch.equal(smoothed[0], right.softmax(dim=-1))
+    assert not torch.equal(smoothed[1], blind.softmax(dim=-1))
+
+
 def test_the_teacher_adds_beta_times_the_cross_entropy_of_all_nodes() -> None:
     problem = tiny_problem()
     logits = torch.randn(2, NODES, 3, generator=generator(2), dtype=torch.float64)

@@ -96,9 +96,9 @@ class Config:
     teacher_temperature: float = 0.03
     """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
     teacher_smoothing: float = 0.9
-    """How much of what a node is taught comes from its neighbours: the teacher's probabilities are spread along edges as
-    personalised PageRank does, going on with this chance at every step. Where that loses the training nodes, the teacher
-    stays as it is. For tasks on nodes."""
+    """How much of what a node is taught comes from its neighbours: the teacher's probabilities are spread along edges,
+    as personalised PageRank does, going on with this chance at every step. Where that loses the training nodes, the
+    teacher stays as it is. For tasks on nodes."""
     decay_scores: bool = False
     """Whether weight decay touches scores."""
     clamp_scores: bool = False

@@ -55,6 +55,15 @@ def test_the_teacher_adds_the_sigmoid_cross_entropy_of_all_nodes() -> None:
     torch.testing.assert_close(added, 0.5 * by_hand)
 
 
+def test_smoothing_leaves_what_all_nodes_agree_on() -> None:
+    """On a regular graph, where symmetric normalisation is a mean, a teacher that says the same everywhere does so."""
+    data = labels_data()
+    nodes = torch.arange(len(data.x))
+    data.edge_index = torch.stack([nodes, (nodes + 1) % len(nodes)])
+    same = logits()[:, :1].expand(-1, len(nodes), -1).contiguous()
+    torch.testing.assert_close(problem_of(data).soften(same, 0.5, smoothing=0.9), (2.0 * same).sigmoid())
+
+
 def test_the_metric_averages_labels_with_both_answers() -> None:
     data = labels_data()
     data.y[data.test_mask, 1] = 1.0  # one answer only
