@@ -186,7 +186,7 @@ def test_an_error_in_a_helper_is_not_lost() -> None:
     cpu.lend(2)
     try:
         with pytest.raises(ValueError, match="in a piece"):
-            cpu._divided(kernel, 100, size=cpu._LENT)
+            cpu.divided(kernel, 100, size=cpu._LENT)
     finally:
         cpu.lend(1)
 
@@ -248,11 +248,12 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(
 
     def stepped(threads: int) -> Tensor:
         weight, score, product, moments = first.clone(), last.clone(), first * last, first.new_zeros(4, n)
-        adam = cpu.Adam(0.1, decays, weight)
+        adam = cpu.Adam(0.1, weight)
+        rules = adam.rule((decays[0], 0.0), decays[1:])
         monkeypatch.setattr(cpu, "_lent", threads)
         for grad in grads:
             adam.advance()
-            adam.update_product(weight, score, product, moments, grad)
+            adam.update_product(weight, score, product, grad, moments, rules)
         assert torch.equal(product, weight * score)
         return torch.stack([weight, score])
 

@@ -68,9 +68,9 @@ def test_validation_beside_the_training_step_changes_no_bit(scoring: Scoring | N
     problem = sparse_problem()
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
     before, fits, beside = torch.get_num_threads(), [], []
-    judge = train._Trainer._judge
+    judge = train._Trainer._begin_to_judge
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train._Trainer, "_judge", lambda t, *a: beside.append(judge(t, *a)) or beside[-1])
+        patch.setattr(train._Trainer, "_begin_to_judge", lambda t, *a: beside.append(judge(t, *a)) or beside[-1])
         for threads in (1, 2):
             torch.set_num_threads(threads)
             fits.append(trained(problem, gcn, scoring, runs=1))
@@ -106,7 +106,7 @@ def test_the_whole_graph_is_taken_where_all_outputs_are_read() -> None:
     problem = sparse_problem()
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
     alive = torch.ones(1, problem.graph.num_edges, dtype=torch.bool)
-    parts, whole = train._places(problem, gcn, alive, True), train._places(problem, gcn, alive, False)
+    parts, whole = (train._places(problem, gcn, alive, True, alone) for alone in (True, False))
     assert parts[0].focus is not None
     assert parts[1].focus is not None
     assert whole[0] is whole[1]
@@ -152,5 +152,5 @@ def test_masks_of_another_batch_do_not_change_the_field() -> None:
     total = Counts(1, problem.graph.num_edges)
     few = random_masks(total, Counts(1, total.edges // 3), (0,))
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
-    one, other = (train._places(problem, gcn, m.edges, True)[0] for m in (few, Masks.full(1, total)))
+    one, other = (train._places(problem, gcn, m.edges, True, True)[0] for m in (few, Masks.full(1, total)))
     assert one.focus is other.focus

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 
-from aceglt import rng
+from aceglt import cpu, rng
 
 SPLITMIX_OF_SEED_0 = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC)
 
@@ -113,3 +114,24 @@ def test_streams_of_folded_keys_are_independent() -> None:
 def test_single_elements_are_drawn_as_among_all() -> None:
     key, index = rng.keys([1, 2], "some"), torch.tensor([0, 5, 999, 3])
     assert torch.equal(rng.uniform_at(key, index), rng.uniform(key, 1000)[:, index])
+
+
+@pytest.mark.parametrize("value", [0, 7, 2**40, torch.tensor(12)])
+def test_folding_by_number_is_folding_by_tensor(value: int | Tensor) -> None:
+    """On a CPU the interpreter mixes the numbers, on a GPU torch does."""
+    key = rng.keys(range(50), "fold")
+    by_tensor = rng._mix(key + (torch.as_tensor(value) + 1) * rng._FOLD)
+    assert torch.equal(rng.fold(key, value), by_tensor)
+
+
+@pytest.mark.parametrize("rows", [None, torch.tensor([2, 0, 7])])
+def test_dropping_is_scaling_what_is_kept(rows: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
+    h = torch.rand(1, n, 12)
+    kept = rng.keep_rows(key, torch.arange(n) if rows is None else rows, 12, 0.3, h.dtype)
+    dropped = rng.dropped(key, h, rows, 0.3)
+    assert dropped is not None
+    assert torch.equal(dropped, h * (kept * (1 / 0.7)))
+    assert rng.dropped(key, torch.rand(1, n, 10), rows, 0.3) is None

@@ -248,7 +248,7 @@ def search(
         float | None,
         _option(
             "What ugs and ace add to the importance of an edge, over the root of the product of its ends' degrees "
-            "[default: 1].",
+            "[default: 2].",
             panel=_SCORE,
         ),
     ] = None,

@@ -87,7 +87,7 @@ def uniform(key: Tensor, n: int) -> Tensor | None:
         return None
     out = torch.empty(len(key), n, dtype=torch.float64)
     for run, number in enumerate(_unsigned(key)):
-        _divided(compiled.uniform, n, number, _array(out[run]))
+        divided(compiled.uniform, n, number, array(out[run]))
     return out
 
 
@@ -98,8 +98,8 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
         return None
     out = torch.empty(len(key), len(rows), width, dtype=dtype)
     for run, number in enumerate(_unsigned(key)):
-        arguments = number, _array(rows), threshold, _array(out[run])
-        _divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
+        arguments = number, array(rows), threshold, array(out[run])
+        divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
     return out
 
 
@@ -108,40 +108,65 @@ class Adam:
 
     _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
-    def __init__(self, lr: float, decays: tuple[float, float, float], like: Tensor) -> None:
-        """`decays` of weights and of scores, and the scores' L1; `like` what is updated."""
+    def __init__(self, lr: float, like: Tensor) -> None:
+        """`like` what is updated."""
         self._lr, self._steps, self._dtype, self._kernels = lr, 0, like.dtype, kernels()
-        self._decays = self._numbers(*decays)
+        self._everywhere = array(torch.empty(0, dtype=torch.int64))
         self._rates: Any = None  # of this step
 
     @staticmethod
     def serves(values: Tensor) -> bool:
         """Whether there are the kernels, and they are worth it."""
-        return values.dtype in _FLOATS and _compiled(values, values.shape[-1]) is not None
+        return computes(values, values.shape[-1])
+
+    def rule(self, *numbers: Any) -> Any:
+        """A decay and an L1 term, or several such, as `update` reads them."""
+        return array(torch.tensor(numbers, dtype=self._dtype))
 
     def advance(self) -> None:
         """To the next step."""
         self._steps += 1
         first, second = (1 - beta**self._steps for beta in self._BETAS)
         low, lower = (1 - beta for beta in self._BETAS)
-        self._rates = self._numbers(low, lower, self._lr / first, second**-0.5, self._EPSILON)
+        self._rates = self.rule(low, lower, self._lr / first, second**-0.5, self._EPSILON)
 
-    def update(self, weight: Tensor, moments: Tensor, grad: Tensor) -> None:
-        """Of weights in place, and their two moments [2, n]."""
+    def update(
+        self,
+        value: Tensor,
+        grad: Tensor,
+        moments: Tensor,
+        rule: Any,
+        matrix: Tensor | None = None,
+        places: Tensor | None = None,
+    ) -> None:
+        """Of values in place, and their two moments [2, n], by a rule.
+
+        With places [≤ n] in a matrix, whose gradient is given, the values go there.
+        """
         assert self._kernels is not None
-        self._divide(self._kernels.adam, (weight, grad), moments)
+        self._divide(self._kernels.adam, (value, value if matrix is None else matrix, grad), places, moments, rule)
 
-    def update_product(self, weight: Tensor, score: Tensor, product: Tensor, moments: Tensor, grad: Tensor) -> None:
-        """Of weights and scores in place, their four moments [4, n] and their product, whose gradient is given."""
+    def update_product(
+        self,
+        weight: Tensor,
+        score: Tensor,
+        matrix: Tensor,
+        grad: Tensor,
+        moments: Tensor,
+        rules: Any,
+        places: Tensor | None = None,
+    ) -> None:
+        """Of weights and scores in place, their four moments [4, n] and their product, which is the matrix, or goes to
+        places in it; its gradient is given."""
         assert self._kernels is not None
-        self._divide(self._kernels.adam_product, (weight, score, product, grad), moments)
+        self._divide(self._kernels.adam_product, (weight, score, matrix, grad), places, moments, rules)
 
-    def _numbers(self, *values: float) -> Any:
-        return _array(torch.tensor(values, dtype=self._dtype))
-
-    def _divide(self, kernel: Callable[..., None], parts: tuple[Tensor, ...], moments: Tensor) -> None:
-        arrays = [*(_array(part.view(-1)) for part in parts), _array(moments), self._decays, self._rates]
-        _divided(kernel, moments.shape[1], *arrays, size=_STEP * moments.numel())
+    def _divide(
+        self, kernel: Callable[..., None], parts: tuple[Tensor, ...], places: Tensor | None, moments: Tensor, rule: Any
+    ) -> None:
+        arrays = [array(part.view(-1)) for part in parts]
+        at, count = (self._everywhere, moments.shape[1]) if places is None else (array(places), len(places))
+        divided(kernel, count, *arrays, at, array(moments), rule, self._rates, size=_STEP * moments.numel())
 
 
 def multiplies(entries: int, width: int) -> bool:
@@ -151,29 +176,66 @@ def multiplies(entries: int, width: int) -> bool:
 
 def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
     """CSR · dense, into `out`."""
-    size = csr.values().numel() * dense.shape[1]
-    compiled = _compiled(dense, size)
+    compiled = _compiled(dense, csr.values().numel() * dense.shape[1])
     if compiled is None or dense.shape[1] < _NARROW or not _plain(csr.values(), dense, out):
         return None
-    entries = (csr.crow_indices(), csr.col_indices(), csr.values())
-    rowptr, *_ = arrays = *map(_array, entries), _array(dense), _array(out)
-    block = _BLOCK // dense[0].nbytes
-    if dense.nbytes > _BLOCKED and len(entries[1]) * block >= 4 * len(out) * len(dense):
-        _divided(compiled.matmul_blocks, rowptr, *arrays, block, size=size, pieces=1)
-    else:
-        _divided(compiled.matmul, rowptr, *arrays, _ahead(dense), size=size)
+    multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, out)
     return out
+
+
+def multiply(rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False) -> None:
+    """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
+    compiled = kernels()
+    assert compiled is not None
+    begin, *_ = arrays = tuple(map(array, (rowptr, col, values, dense, out)))
+    size, block = len(col) * dense.shape[1], _BLOCK // dense[0].nbytes
+    if not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):
+        divided(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
+    else:
+        divided(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
 
 
 def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
     """[A] inner products left[row] · right[col] at the entries of a CSR matrix."""
-    size = len(col) * left.shape[1]
-    compiled = _compiled(left, size)
-    if compiled is None or not _plain(left, right):
+    if _compiled(left, len(col) * left.shape[1]) is None or not _plain(left, right):
         return None
+    return products(rowptr, col, left, right)
+
+
+def products(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`inner`, whatever the size."""
+    compiled = kernels()
+    assert compiled is not None
     out = left.new_empty(len(col))
-    arrays = tuple(map(_array, (rowptr, col, left, right, out)))
-    _divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=size)
+    arrays = tuple(map(array, (rowptr, col, left, right, out)))
+    divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
+    return out
+
+
+def computes(like: Tensor, size: int) -> bool:
+    """Whether there are the kernels for numbers like these, and so many of them are worth it."""
+    return like.dtype in _FLOATS and _compiled(like, size) is not None
+
+
+def drop(h: Tensor, key: Tensor, rows: Tensor, threshold: int, scale: float) -> Tensor:
+    """h [1, n, H], H a multiple of 4, with what `keep_rows` does not keep dropped and the rest scaled."""
+    compiled = kernels()
+    assert compiled is not None
+    out = torch.empty_like(h)
+    factors = array(torch.tensor([scale, 0.0], dtype=h.dtype))
+    arguments = array(h[0]), _unsigned(key)[0], array(rows), threshold, factors, array(out[0])
+    divided(compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
+    return out
+
+
+def unit_gradients(grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
+    """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
+    compiled = kernels()
+    assert compiled is not None
+    out = torch.empty_like(h)
+    factor = array(torch.tensor([scale], dtype=h.dtype))
+    arguments = array(grad), array(weight), array(h), factor, array(out)
+    divided(compiled.unit_gradients, len(h), *arguments, size=grad.shape[1] * h.numel())
     return out
 
 
@@ -188,11 +250,11 @@ def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor
     compiled = kernels()
     assert compiled is not None
     values, root = slots.new_empty(block.num_arcs), slots.new_empty(len(block.rowptr) - 1)
-    rowptr, weight = _array(block.rowptr), _weights(block, slots)
+    rowptr, weight = array(block.rowptr), _weights(block, slots)
     places = (block.slot32, slots, weight, values, root)
-    _divided(compiled.arc_roots, len(root), rowptr, *map(_array, places), _ahead(slots))
+    divided(compiled.arc_roots, len(root), rowptr, *map(array, places), _ahead(slots))
     out = torch.empty_like(values)
-    _divided(compiled.scale_arcs, len(root), rowptr, *map(_array, (block.col32, values, root, out)))
+    divided(compiled.scale_arcs, len(root), rowptr, *map(array, (block.col32, values, root, out)))
     return out, values, root
 
 
@@ -201,13 +263,13 @@ def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: T
     compiled = kernels()
     assert compiled is not None
     at_target, at_source = torch.empty_like(root), torch.empty_like(root)
-    arcs = tuple(map(_array, (block.rowptr, block.col32, values, root, grad.contiguous())))
-    _divided(compiled.root_gradients, len(root), *arcs, _array(at_target))
-    _divided(compiled.source_gradients, len(root), *arcs, _array(at_source), pieces=1)  # each piece reads all arcs
+    arcs = tuple(map(array, (block.rowptr, block.col32, values, root, grad.contiguous())))
+    divided(compiled.root_gradients, len(root), *arcs, array(at_target))
+    divided(compiled.source_gradients, len(root), *arcs, array(at_source), pieces=1)  # each piece reads all arcs
     slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
     out = root.new_empty(len(block.arcs_of_slot))
     ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
-    _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), _ahead(grad))
+    divided(compiled.slot_gradients, len(out), *map(array, ends), arcs[-1], array(out), _ahead(grad))
     return out
 
 
@@ -229,15 +291,16 @@ def _plain(*tensors: Tensor) -> bool:
     return all(t.dtype in _FLOATS and t.dtype == tensors[0].dtype and t.is_contiguous() for t in tensors)
 
 
-def _array(tensor: Tensor) -> Any:
+def array(tensor: Tensor) -> Any:
+    """As the kernels read it."""
     return tensor.detach().numpy()
 
 
 def _unsigned(key: Tensor) -> Any:
-    return _array(key).view("uint64")
+    return array(key).view("uint64")
 
 
-def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
+def divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
     """The kernel on all of its elements, in so many pieces per thread, which threads take as they come: `work` is how
     many elements there are, or for rows of unequal length where each begins, `size` the operations in all."""
     count = work if isinstance(work, int) else len(work) - 1

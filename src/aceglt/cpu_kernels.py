@@ -53,6 +53,35 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
                 lanes >>= _16
 
 
+@_compiled
+def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, scale: Any, out: Any) -> None:
+    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled."""
+    words = h.shape[1] // 4
+    for i in range(first, last):
+        row, left, begin = h[i], out[i], rows[i] * words
+        for word in range(words):
+            lanes = _hash(key, begin + word)
+            for lane in range(4):
+                c = 4 * word + lane
+                left[c] = row[c] * scale[0] if np.int16(lanes & _LOW) >= threshold else scale[1]
+                lanes >>= _16
+
+
+@_contracted
+def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
+    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
+    for i in range(first, last):
+        row, there = out[i], h[i]
+        row[:] = 0
+        for k in range(len(weight)):
+            factor, other = grad[i, k] * scale[0], weight[k]
+            for c in range(len(row)):
+                row[c] += factor * other[c]
+        for c in range(len(row)):
+            if not there[c] > 0:
+                row[c] = 0
+
+
 @intrinsic
 def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
     """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
@@ -98,13 +127,20 @@ def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) ->
 
 
 @_contracted
-def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
-    """Rows of CSR · dense."""
+def matmul(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
+) -> None:
+    """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
     for i in range(first, last):
         begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
-        out[i] = 0
-        _add(out[i], begin, end, col, values, dense)
+        row = out[i]
+        row[:] = 0
+        _add(row, begin, end, col, values, dense)
+        if positive:
+            for c in range(len(row)):
+                if row[c] < 0:
+                    row[c] = 0
 
 
 @_contracted
@@ -243,29 +279,67 @@ def _multiply(a: Any, b: Any, out: Any) -> None:
 
 
 @_compiled
-def adam(begin: int, end: int, value: Any, grad: Any, moments: Any, decays: Any, rates: Any) -> None:
-    """One step; `moments` [2, n]."""
-    first, second = moments[0], moments[1]
-    _step(value[begin:end], grad[begin:end], first[begin:end], second[begin:end], decays[0], value.dtype.type(0), rates)
+def _gather(values: Any, places: Any, out: Any) -> None:
+    for i in range(len(places)):
+        out[i] = values[places[i]]
+
+
+@_compiled
+def _scatter(values: Any, places: Any, out: Any) -> None:
+    for i in range(len(places)):
+        out[places[i]] = values[i]
+
+
+@_compiled
+def adam(
+    begin: int, end: int, value: Any, matrix: Any, grad: Any, places: Any, moments: Any, rule: Any, rates: Any
+) -> None:
+    """One step; `moments` [2, n], `rule` the decay and the L1 term. With `places`, those are where the gradient of each
+    element is, and where it goes in the matrix; without, in order, and the matrix is not read."""
+    gathered = np.empty(_BLOCK, value.dtype)
+    for start in range(begin, end, _BLOCK):
+        stop = min(start + _BLOCK, end)
+        x, g, at = value[start:stop], grad[start:stop], places[start:stop]
+        if len(at):
+            g = gathered[: stop - start]
+            _gather(grad, at, g)
+        _step(x, g, moments[0][start:stop], moments[1][start:stop], rule[0], rule[1], rates)
+        _scatter(x, at, matrix)
 
 
 @_compiled
 def adam_product(
-    begin: int, end: int, weight: Any, score: Any, product: Any, grad: Any, moments: Any, decays: Any, rates: Any
+    begin: int,
+    end: int,
+    weight: Any,
+    score: Any,
+    matrix: Any,
+    grad: Any,
+    places: Any,
+    moments: Any,
+    rules: Any,
+    rates: Any,
 ) -> None:
-    """One step of weights and scores from the gradient of their product, and the new product: block by block, so that a
-    cache holds what several loops read. `moments` [4, n]; `decays` of weights and of scores, and the scores' L1."""
-    to_weight, to_score = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
-    none = weight.dtype.type(0)
+    """One step of weights and scores from the gradient of their product, and the new product, into the matrix: block by
+    block, so that a cache holds what several loops read. `moments` [4, n]; `rules` of both; see `adam`."""
+    gathered, to_weight = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
+    to_score = np.empty(_BLOCK, weight.dtype)
     for start in range(begin, end, _BLOCK):
         stop = min(start + _BLOCK, end)
-        w, s, g = weight[start:stop], score[start:stop], grad[start:stop]
+        w, s, g, at = weight[start:stop], score[start:stop], grad[start:stop], places[start:stop]
         of_w, of_s = to_weight[: stop - start], to_score[: stop - start]
+        if len(at):
+            g = gathered[: stop - start]
+            _gather(grad, at, g)
         _multiply(g, s, of_w)
         _multiply(g, w, of_s)
-        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], decays[0], none, rates)
-        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], decays[1], decays[2], rates)
-        _multiply(w, s, product[start:stop])
+        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
+        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], rules[1, 0], rules[1, 1], rates)
+        if len(at):
+            _multiply(w, s, of_w)
+            _scatter(of_w, at, matrix)
+        else:
+            _multiply(w, s, matrix[start:stop])
 
 
 # Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.

@@ -204,6 +204,8 @@ class GraphBatch(Block):
     edge_attr: Tensor | None = None  # [E, D] features of the edges, likewise
     field: Field | None = None
     """Where outputs are wanted, and what they depend on; None is everywhere."""
+    fixed: bool = False
+    """Whether the edges' values stay what they are, so that what is made of them may be kept."""
 
     @classmethod
     def build(
@@ -233,6 +235,11 @@ class GraphBatch(Block):
     @property
     def num_nodes(self) -> int:
         return self.targets
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What was made of fixed values."""
+        return {}
 
     @cached_property
     def slot32(self) -> Tensor:

@@ -196,10 +196,12 @@ class Features:
         before = counts.cumsum(0) - counts
         return torch.arange(int(counts.sum()), device=nodes.device) + (first - before).repeat_interleave(counts)
 
-    def _forward(self, weight: Tensor) -> Tensor:
+    def product(self, weight: Tensor) -> Tensor:
+        """`matmul`, without a gradient."""
         return _each_run(self._csr if self._csr is not None else self.dense, weight)
 
-    def _backward(self, grad: Tensor) -> Tensor:
+    def gradient(self, grad: Tensor) -> Tensor:
+        """[S, F, H] of the weight, from that [S, N, H] of the product."""
         return _each_run(self._csr_t if self._csr_t is not None else self.dense.t(), grad)
 
 
@@ -263,10 +265,12 @@ class DroppedFeatures:
         result: Tensor = _FeatureMatmul.apply(_full(weight), self)
         return result.to(weight.dtype)
 
-    def _forward(self, weight: Tensor) -> Tensor:
+    def product(self, weight: Tensor) -> Tensor:
+        """`matmul`, without a gradient."""
         return self._left @ weight if self._transposed is None else _blockwise(self._left, weight)
 
-    def _backward(self, grad: Tensor) -> Tensor:
+    def gradient(self, grad: Tensor) -> Tensor:
+        """[S, F, H] of the weight, from that [S, N, H] of the product."""
         if self._transposed is None:
             return self._left.transpose(1, 2) @ grad
         return _blockwise(self._transposed, grad)
@@ -315,10 +319,11 @@ class PermutedFeatures(Features):
         self._base = base
         self._order = order  # [S, N]
 
-    def matmul(self, weight: Tensor) -> Tensor:
-        """[S, N, H] = P · X · weight, weight [S, F, H]."""
-        result: Tensor = _PermuteRows.apply(self._base.matmul(weight), self._order)
-        return result
+    def product(self, weight: Tensor) -> Tensor:
+        return _gather_rows(self._base.product(weight), self._order)
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        return self._base.gradient(_gather_rows(grad, self._order.argsort(dim=1)))
 
     def of_run(self, run: int) -> Tensor:
         return self._base.dense[self._order[run]]
@@ -371,25 +376,11 @@ class _FeatureMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, features: Features | DroppedFeatures) -> Tensor:
         ctx.features = features
-        return features._forward(weight)
+        return features.product(weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.features._backward(grads[0].contiguous()), None
-
-
-class _PermuteRows(torch.autograd.Function):
-    """Rows in another order; the gradient is a gather by the inverse order, where autograd's own would scatter."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, order: Tensor) -> Tensor:
-        ctx.save_for_backward(order)
-        return _gather_rows(h, order)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (order,) = ctx.saved_tensors
-        return _gather_rows(grads[0], order.argsort(dim=1)), None
+        return ctx.features.gradient(grads[0].contiguous()), None
 
 
 def _gather_rows(h: Tensor, order: Tensor) -> Tensor:

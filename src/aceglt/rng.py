@@ -20,6 +20,7 @@ _FOLD = 0x5851F42D4C957F2D
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+_WORD = (1 << 64) - 1
 
 
 def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str = "cpu") -> Tensor:
@@ -29,6 +30,9 @@ def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str =
 
 def fold(key: Tensor, value: int | Tensor) -> Tensor:
     """New keys from old ones and a number (an epoch, a layer), on the device and without a host synchronisation."""
+    if not key.is_cuda:  # a few numbers, for which the interpreter takes a tenth of the time of torch's operations
+        step = (int(value) + 1) * _FOLD
+        return torch.tensor([_mixed(number + step) for number in key.tolist()], dtype=torch.int64)
     return _mix(key + ((value + 1) * _FOLD if isinstance(value, Tensor) else _signed((value + 1) * _FOLD)))
 
 
@@ -84,6 +88,14 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.d
     return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)
 
 
+def dropped(key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
+    """h [S, n, width], which has no gradient, with what `keep_rows` keeps scaled up; None where no kernel does it."""
+    if len(h) > 1 or h.shape[2] % 4 or not cpu.computes(h, h.numel()):
+        return None
+    rows = torch.arange(h.shape[1]) if rows is None else rows
+    return cpu.drop(h, key, rows, _threshold(drop), 1.0 / (1.0 - drop))
+
+
 def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
     """Where lanes, uniform on -32768 … 32767, say that an element stays."""
     return torch.ge(lanes, _threshold(drop), out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
@@ -129,6 +141,14 @@ def _bits(key: Tensor, n: int) -> Tensor:
     """[S, n] int64, uniform."""
     counter = torch.arange(1, n + 1, dtype=torch.int64, device=key.device) * _GOLDEN
     return _mix(counter + key.unsqueeze(1))
+
+
+def _mixed(x: int) -> int:
+    """`_mix` of a number modulo 2^64."""
+    x &= _WORD
+    x = (x ^ (x >> 30)) * (_MIX_1 & _WORD) & _WORD
+    x = (x ^ (x >> 27)) * (_MIX_2 & _WORD) & _WORD
+    return _signed(x ^ (x >> 31))
 
 
 def _mix(x: Tensor) -> Tensor:

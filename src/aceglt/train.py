@@ -139,7 +139,7 @@ class _Trainer:
         """Parts of matrices that act, where the rest is left out."""
         self.network = backbone
         """The backbone without hidden units that are left out."""
-        self._settle(masks)
+        self._settle(masks, scoring is None)
         extra = self.contrast.start(masks.runs, problem.device) if self.contrast is not None else {}
         scores = initial_scores(key, masks) if scoring is not None else None
         self.elements = _kind(start.prunable)(backbone, start, masks, training, scoring, scores, extra, self.acting)
@@ -148,9 +148,10 @@ class _Trainer:
         """Where validation may run beside the training step."""
         self._begun = False
 
-    def _settle(self, masks: Masks) -> None:
-        """Find the places of training and validation, for alive edges, and what alive weights read."""
-        train, val = _places(self.problem, self.backbone, masks.edges, self.soft is None)
+    def _settle(self, masks: Masks, fixed: bool) -> None:
+        """Find the places of training and validation, for alive edges, whose values are fixed or not, and what alive
+        weights read."""
+        train, val = _places(self.problem, self.backbone, masks.edges, fixed, self.soft is None)
         rows = None
         if self.contrast is None:
             alive = self.backbone.prunable.split(masks.weights)
@@ -209,8 +210,10 @@ class _Trainer:
         trained = _leaves({**elements.effective(), **elements.others})
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
+        later = self._begin_to_judge(weights)
         state = self.network.stem(weights, train.graph, edge_values, train.features)
-        later = self._judge(weights, state)
+        if later is None:
+            self._judge(weights, state)
         key = rng.fold(self.key, 2 + self.progress.epoch)
         loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
@@ -220,17 +223,18 @@ class _Trainer:
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
 
-    def _judge(self, weights: Weights, state: Any = None) -> Future[Tensor] | None:
-        """Validate what the last epoch left, or begin to. Before the first, only a recording needs that, to be like the
-        others."""
-        begun, self._begun = self._begun, True
-        if not begun and not self._capturable():
+    def _begin_to_judge(self, weights: Weights) -> Future[Tensor] | None:
+        """Validate what the last epoch left beside the training step, where a core is to spare for that."""
+        beside = self.spare.executor() if self.spare is not None and self._begun else None
+        if beside is None or self.val is self.train or self.backbone.buffers:
             return None
-        beside = self.spare.executor() if self.spare is not None else None
-        if beside is not None and self.val is not self.train and not self.backbone.buffers:
-            return beside.submit(self._validate, weights)
-        self.elements.remember(self.progress.validated(self._validate(weights, state)))
-        return None
+        return beside.submit(self._validate, weights)
+
+    def _judge(self, weights: Weights, state: Any = None) -> None:
+        """Validate what the last epoch left. Before the first, only a recording needs that, to be like the others."""
+        begun, self._begun = self._begun, True
+        if begun or self._capturable():
+            self.elements.remember(self.progress.validated(self._validate(weights, state)))
 
     def _loss(
         self,
@@ -284,7 +288,7 @@ class _PartsTrainer(_Trainer):
         self.parts = parts
         super().__init__(*arguments)
 
-    def _settle(self, masks: Masks) -> None:
+    def _settle(self, masks: Masks, fixed: bool) -> None:
         alive = masks.edges
         self.alive, self.view = alive, self.problem.view("val")
         place, alive = (self.view, self.view.spread(alive)) if self.view else (self.problem, alive)
@@ -358,13 +362,15 @@ class _Place:
         return outputs if self.focus is None else self.focus.spread(outputs)
 
 
-def _places(problem: Problem, backbone: Backbone, alive: Tensor, labels_alone: bool) -> tuple[_Place, _Place]:
+def _places(
+    problem: Problem, backbone: Backbone, alive: Tensor, fixed: bool, labels_alone: bool
+) -> tuple[_Place, _Place]:
     """Where training and validation run; the same place, to share the stem, where their own would not be cheaper."""
     view = problem.view("val")
     train, val = _focuses(problem, backbone, labels_alone)
-    batch = problem.graph.batch(alive, backbone.self_loops)
+    batch = replace(problem.graph.batch(alive, backbone.self_loops), fixed=fixed)
     if view is not None:
-        there = view.graph.batch(view.spread(alive), backbone.self_loops)
+        there = replace(view.graph.batch(view.spread(alive), backbone.self_loops), fixed=fixed)
         return _place(batch, problem.features, train), _place(there, view.features, val, view.spread)
     if not _smaller(train, val):
         whole = _place(batch, problem.features, None)

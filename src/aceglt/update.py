@@ -46,6 +46,8 @@ class Scoring:
 class _Whole:
     """Stores all elements of a matrix [S, *shape]; dead ones are 0 and have no gradient, so they stay 0."""
 
+    places = None  # all of the matrix, in order
+
     def __init__(self, alive: Tensor, scored: bool) -> None:
         # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
         self.alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
@@ -64,10 +66,14 @@ class _Whole:
     def matrix(self, acting: Tensor) -> Tensor:
         return acting
 
+    def cleared(self, grad: Tensor) -> Tensor:
+        """The matrix's gradient, which may be changed, without that of dead elements that are stored."""
+        grad = grad.contiguous()  # the fused update reads memory in order
+        return grad if self.alive is None else grad.mul_(self.alive)
+
     def grad(self, matrix: Tensor) -> Tensor:
         """What is stored of the matrix's gradient, which may be changed."""
-        grad = matrix.contiguous()  # the fused update reads memory in order
-        return grad if self.alive is None else grad.mul_(self.alive)
+        return self.cleared(matrix)
 
     def flat(self, stored: Tensor) -> Tensor:
         return stored.view(len(stored), -1)
@@ -91,7 +97,7 @@ class _Alive:
 
     def __init__(self, alive: Tensor, acting: Acting | None) -> None:
         self._size, self._shape = alive.numel(), alive.shape
-        self._index = self._places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
+        self._index = self.places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
         self._idle = self._index[:0]
         if acting is not None:
             self._narrow(acting)
@@ -109,7 +115,7 @@ class _Alive:
         row, column = (
             part if to is None else to.index_select(0, part) for to, part in ((rows, row), (columns, column))
         )
-        self._places = width * row + column
+        self.places = width * row + column
 
     def store(self, matrix: Tensor) -> Tensor:
         return torch.cat([_gather(matrix, self._index), _gather(matrix, self._idle)], dim=1)
@@ -124,11 +130,14 @@ class _Alive:
         """In a buffer that the next call overwrites."""
         if self._matrix is None:
             self._matrix = acting.new_zeros(self._shape)
-        _spread(acting, self._matrix.view(-1), self._places)
+        _spread(acting, self._matrix.view(-1), self.places)
         return self._matrix
 
+    def cleared(self, grad: Tensor) -> Tensor:
+        return grad.contiguous()
+
     def grad(self, matrix: Tensor) -> Tensor:
-        return _gather(matrix, self._places)
+        return _gather(matrix, self.places)
 
     def flat(self, stored: Tensor) -> Tensor:
         flat = _spread(self.acting(stored), stored.new_zeros(self._size), self._index)
@@ -227,23 +236,20 @@ class Elements:
                 self._scores = self._acting(self._kept)
                 self._products = {name: torch.empty_like(part) for name, part in self._weights.items()}
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
-        self._start(training, training.weight_decay if scoring is not None and scoring.decay else 0.0)
+        score_decay = training.weight_decay if scoring is not None and scoring.decay else 0.0
+        self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
+        self._idle_rule = (training.weight_decay, 0.0)
+        if scoring is not None and self._scores:
+            self._idle_rule = (score_decay, scoring.lambda_weights)
+        self._start(training, score_decay)
 
     def _start(self, training: Training, score_decay: float) -> None:
-        weights, scores = self._matrices()
-        weights.extend(self.others.values())
-        scores.append(self.edge_values)
-        self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
+        weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
         (scores if self._scores else weights).extend(self._idle)
-        self._idle_decay = score_decay if self._scores else training.weight_decay
         groups = [{"params": weights, "weight_decay": training.weight_decay}]
         if self.scoring is not None:
             groups.append({"params": scores, "weight_decay": score_decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
-
-    def _matrices(self) -> tuple[list[Tensor], list[Tensor]]:
-        """What torch's optimiser updates of the matrices: weights, and scores."""
-        return list(self._weights.values()), list(self._scores.values())
 
     @property
     def scored(self) -> bool:
@@ -274,18 +280,6 @@ class Elements:
         """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
         for name, part in self.others.items():
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
-        self._update_matrices(grads)
-        for part in self._idle:
-            part.grad = self._idle_grad(part)
-        if self.scoring is not None:
-            assert edges is not None
-            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
-        self._optimiser.step()
-        if self.scoring is not None and self.scoring.clamp:
-            self._clamp()
-
-    def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
-        """Leave gradients of weights and scores for the optimiser's step."""
         for name, weight in self._weights.items():
             grad = self._storage[name].grad(grads[name])
             if self.scoring is None or not self._scores:
@@ -295,15 +289,18 @@ class Elements:
                 torch.sign(score, out=l1).mul_(self.scoring.lambda_weights)
                 score.grad = l1.addcmul_(grad, weight)
                 weight.grad = grad.mul_(score)
+        for part in self._idle:
+            part.grad = torch.sign(part).mul_(self._idle_rule[1]) if any(self._idle_rule) else None
+        if self.scoring is not None:
+            assert edges is not None
+            self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
+        self._optimiser.step()
+        if self.scoring is not None and self.scoring.clamp:
+            self._clamp()
 
     def _clamp(self) -> None:
         for score in (*(self._kept.values() if self._scores else ()), self.edge_values):
             score.clamp_(0.0, 1.0)
-
-    def _idle_grad(self, part: Tensor) -> Tensor | None:
-        """Of elements that nothing reads: no more than the L1 term of scores. None where nothing moves them."""
-        l1 = self.scoring.lambda_weights if self.scoring is not None and self._scores else 0.0
-        return torch.sign(part).mul_(l1) if l1 or self._idle_decay else None
 
     def remember(self, better: Tensor) -> None:
         """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
@@ -348,34 +345,53 @@ class Elements:
 
 
 class CompiledElements(Elements):
-    """On a CPU: compiled kernels update matrices, in one pass over each where plain torch has several."""
+    """On a CPU: compiled kernels update everything, in one pass over each matrix where plain torch has several."""
 
     def _start(self, training: Training, score_decay: float) -> None:
-        super()._start(training, score_decay)
-        l1 = self.scoring.lambda_weights if self.scoring is not None else 0.0
-        self._adam = cpu.Adam(training.lr, (training.weight_decay, score_decay, l1), self.edge_values)
-        count = 4 if self._scores else 2
-        self._moments = {name: part.new_zeros(count, part.numel()) for name, part in self._weights.items()}
+        self._adam = cpu.Adam(training.lr, self.edge_values)
+        scoring, rule = self.scoring, self._adam.rule
+        self._decay = rule(training.weight_decay, 0.0)
+        self._rules = rule((training.weight_decay, 0.0), self._idle_rule)  # of weights and of their scores
+        self._edge_rule = rule(score_decay, scoring.lambda_edges if scoring is not None else 0.0)
+        self._moments = {name: _moments(part, 4 if self._scores else 2) for name, part in self._weights.items()}
+        self._moments |= {name: _moments(part) for name, part in self.others.items()}
+        self._edge_moments = _moments(self.edge_values) if scoring is not None else None
+        moved = self._idle if any(self._idle_rule) else []  # nothing reads them, so the rule is all that moves them
+        self._moved = [(part, torch.zeros_like(part), _moments(part)) for part in moved]
         self._multiply()
-
-    def _matrices(self) -> tuple[list[Tensor], list[Tensor]]:
-        return [], []
+        self._acting_matrices = self._as_matrices()
 
     def effective(self) -> dict[str, Tensor]:
-        return self._as_matrices()  # the update multiplied them
+        return self._acting_matrices  # which the update keeps as weights and scores say
 
-    def _update_matrices(self, grads: Mapping[str, Tensor]) -> None:
-        self._adam.advance()
+    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
+        adam = self._adam
+        adam.advance()
         for name, weight in self._weights.items():
-            grad, moments = self._storage[name].grad(grads[name]), self._moments[name]
+            storage, moments, matrix = self._storage[name], self._moments[name], self._acting_matrices[name]
+            grad, places = storage.cleared(grads[name]), storage.places
             if self._scores:
-                self._adam.update_product(weight, self._scores[name], self._products[name], moments, grad)
+                adam.update_product(weight, self._scores[name], matrix, grad, moments, self._rules, places)
             else:
-                self._adam.update(weight, moments, grad)
+                adam.update(weight, grad, moments, self._decay, matrix, places)
+        for name, part in self.others.items():
+            adam.update(part, grads[name].contiguous(), self._moments[name], self._decay)
+        for part, none, moments in self._moved:
+            adam.update(part, none, moments, adam.rule(*self._idle_rule))
+        if self._edge_moments is not None:
+            assert edges is not None
+            adam.update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rule)
+        if self.scoring is not None and self.scoring.clamp:
+            self._clamp()
 
     def _clamp(self) -> None:
         super()._clamp()
         self._multiply()
+        self._acting_matrices = self._as_matrices()
+
+
+def _moments(part: Tensor, count: int = 2) -> Tensor:
+    return part.new_zeros(count, part.numel())
 
 
 class FusedElements(Elements):

@@ -28,8 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two searches on a graph with a name of evil intent, and a page about both."""
     folder = tmp_path_factory.mktemp("browser")
     for method in ("ugs", "random"):
-        # balanced, both prune this small model alike, and their points coincide
-        search(out=folder / method, method=method, dataset=HOSTILE, levels=3, balance=0.0)
+        search(out=folder / method, method=method, dataset=HOSTILE, levels=3)
     write_report(load_runs([folder / "ugs", folder / "random"], folder), folder / "report.html")
     return folder
 
@@ -135,13 +134,14 @@ def test_a_tooltip_says_what_the_results_say(level: int, runs: Path, browser: An
 
 
 def _hover(driver: Any, trace: str, index: int) -> None:
-    """Put the mouse on a point of the first chart."""
+    """Put the mouse on a point of the first chart, without the other lines, whose points may be at the same place."""
     from selenium.webdriver.common.action_chains import ActionChains
 
     chart = driver.find_element("css selector", ".chart")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", chart)
     place = driver.execute_script(
         """const [chart, name, i] = arguments;
+        Plotly.restyle(chart, 'visible', false, [...chart.data.keys()].filter(k => chart.data[k].name !== name));
         const t = chart.data.find(t => t.name === name), l = chart._fullLayout, box = chart.getBoundingClientRect();
         return [l.xaxis.l2p(t.x[i]) + l._size.l - box.width / 2, l.yaxis.l2p(t.y[i]) + l._size.t - box.height / 2];""",
         chart, trace, index,

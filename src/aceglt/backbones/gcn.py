@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt import ops
+from aceglt import cpu_gcn, ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
 from aceglt.graph import GraphBatch
 from aceglt.ops import Features
@@ -30,6 +30,8 @@ class GCN(Backbone):
         self.aggregation_widths = (hidden, out_features)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
+        if self._compiled(graph, weights):
+            return cpu_gcn.stem(weights["layer0.weight"], graph, edge_values, x)
         adjacency = ops.normalise(graph, edge_values)
         first = graph.layer(0)
         hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]), symmetric=True)
@@ -38,6 +40,8 @@ class GCN(Backbone):
     def head(
         self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
     ) -> Tensor:
+        if self._compiled(graph, weights):
+            return self._compiled_head(weights["layer1.weight"], graph, state, dropout)
         hidden, adjacency = state
         if dropout is not None:
             hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout, self.units)
@@ -45,6 +49,17 @@ class GCN(Backbone):
         return ops.spmm(
             second, ops.pick(second, adjacency), ops.linear(hidden, weights["layer1.weight"]), symmetric=True
         )
+
+    def _compiled(self, graph: GraphBatch, weights: Weights) -> bool:
+        return cpu_gcn.serves(graph, weights["layer0.weight"])
+
+    def _compiled_head(
+        self, weight: Tensor, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
+    ) -> Tensor:
+        if dropout is None:
+            return cpu_gcn.head(weight, graph, state)
+        nodes, p = graph.layer(0).nodes, self.dropout
+        return cpu_gcn.head(weight, graph, state, lambda h: dropout(h, nodes, 0, p, self.units), 1.0 / (1.0 - p))
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         first, second = weights["layer0.weight"], weights["layer1.weight"]

@@ -1,0 +1,105 @@
+"""The compiled halves of a GCN's pass are those of plain torch, gradients included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from samples import generator, tiny_data
+from torch import Tensor
+
+from aceglt import cpu, cpu_gcn, rng
+from aceglt.backbones.base import Dropout
+from aceglt.backbones.gcn import GCN
+from aceglt.masks import Masks
+from aceglt.problem import Problem
+from aceglt.train import fit
+from aceglt.update import Scoring, Training
+
+pytestmark = pytest.mark.usefixtures("double")
+KEY = rng.keys((3,), "pass")
+SCORING = Scoring(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+
+
+def problem(directed: bool = False, weighted: bool = False) -> Any:
+    data = tiny_data()
+    if weighted:
+        source, target = data.edge_index
+        data.edge_weight = 0.5 + ((source + target) % 5).double()
+    return Problem.from_data(data, "tiny", directed=directed)
+
+
+def passed(made: Any, steps: int | None, drop: bool, units: Tensor | None = None) -> list[Tensor]:
+    """Outputs of one pass with some edges dead, and the gradients of weights and edges."""
+    backbone = GCN(made.x.shape[1], made.out_features, 8).narrowed(units)
+    alive = torch.rand(1, made.graph.num_edges, generator=generator(1)) < 0.8
+    graph, x = made.graph.batch(alive, self_loops=True), made.features
+    if steps is not None:
+        focus = made.focus("val", steps)
+        graph, x = graph.within(focus.field), focus.features
+    weights = {name: part.clone() for name, part in backbone.prunable.split(backbone.init((3,)).prunable).items()}
+    if units is not None:
+        first, second = (weights[f"layer{i}.weight"] for i in range(2))
+        weights = {"layer0.weight": first[:, :, units].contiguous(), "layer1.weight": second[:, units].contiguous()}
+    edges = torch.rand(alive.shape, generator=generator(2)).add_(0.2).requires_grad_()
+    for part in weights.values():
+        part.requires_grad_()
+    outputs = backbone.head(weights, graph, backbone.stem(weights, graph, edges, x), Dropout(KEY) if drop else None)
+    loss = (outputs * torch.rand(outputs.shape, generator=generator(4))).sum()
+    return [outputs.detach(), *torch.autograd.grad(loss, [*weights.values(), edges])]
+
+
+@pytest.mark.parametrize("drop", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("steps", [None, 2], ids=["all nodes", "a field"])
+@pytest.mark.parametrize("kind", [{}, {"directed": True}, {"weighted": True}], ids=["plain", "directed", "weighted"])
+def test_outputs_and_gradients_are_those_of_plain_torch(
+    kind: dict[str, bool], steps: int | None, drop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = passed(problem(**kind), steps, drop)
+    monkeypatch.setattr(cpu_gcn, "serves", lambda graph, weight: False)
+    for ours, plain in zip(compiled, passed(problem(**kind), steps, drop), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_units_that_are_left_out_draw_nothing_else_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = torch.tensor([True, False, True, True, False, True, False, False])
+    compiled = passed(problem(), None, True, units)
+    monkeypatch.setattr(cpu_gcn, "serves", lambda graph, weight: False)
+    for ours, plain in zip(compiled, passed(problem(), None, True, units), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("scoring", "once"), [(None, True), (SCORING, False)], ids=["hard masks", "scores"])
+def test_coefficients_are_made_once_where_edges_have_no_scores(
+    scoring: Scoring | None, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, plain = [], cpu.normalised
+    monkeypatch.setattr(cpu, "normalised", lambda *given: made.append(given) or plain(*given))
+    tiny = problem()
+    backbone = GCN(tiny.x.shape[1], tiny.out_features, 8)
+    masks = Masks(
+        torch.ones(1, backbone.prunable.size, dtype=torch.bool), torch.ones(1, tiny.graph.num_edges, dtype=torch.bool)
+    )
+    fit(tiny, backbone, backbone.init((3,)), masks, 4, Training(0.05, 0.0), KEY, scoring=scoring)
+    places = 2  # of training and of validation, at most
+    assert (len(made) <= places) == once
+
+
+def test_a_graph_with_other_values_does_not_see_what_was_kept() -> None:
+    tiny = problem()
+    alive = torch.ones(1, tiny.graph.num_edges, dtype=torch.bool)
+    fixed = replace(tiny.graph.batch(alive, self_loops=True), fixed=True)
+    weight = torch.rand(1, tiny.x.shape[1], 8, generator=generator(5))
+    _, first = cpu_gcn.stem(weight, fixed, alive.double(), tiny.features)
+    _, again = cpu_gcn.stem(weight, fixed, alive.double(), tiny.features)
+    _, free = cpu_gcn.stem(weight, replace(fixed, fixed=False), 2.0 * alive, tiny.features)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, free)
