@@ -9,13 +9,13 @@ import torch
 from samples import generator, random_graph, random_masks, tiny_data
 from torch import Tensor
 
-from aceglt import rng, train
+from aceglt import cpu, ops, problem, rng, train
 from aceglt.backbones import build
 from aceglt.backbones.base import Backbone
 from aceglt.graph import Field, Graph
 from aceglt.masks import Counts, Masks
 from aceglt.ops import Features
-from aceglt.problem import Problem
+from aceglt.problem import Problem, Shared
 from aceglt.tasks.own import customise
 from aceglt.train import Fit, Scoring, Training, fit
 
@@ -154,3 +154,56 @@ def test_masks_of_another_batch_do_not_change_the_field() -> None:
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
     one, other = (train._places(problem, gcn, m.edges, True, True)[0] for m in (few, Masks.full(1, total)))
     assert one.focus is other.focus
+
+
+def neighbours_problem(task: str = "node") -> Problem:
+    """Training and validation nodes next to each other, far from most of a ring."""
+    data, nodes = tiny_data(nodes=60), torch.arange(60)
+    data.edge_index = torch.stack([nodes, (nodes + 1) % 60])
+    data.train_mask, data.val_mask = (nodes < 12) & (nodes % 2 == 0), (nodes < 12) & (nodes % 2 == 1)
+    data.test_mask = nodes >= 50
+    return Problem.from_data(data, "neighbours", task)
+
+
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+@pytest.mark.parametrize("name", ["gcn", "gin"])
+def test_a_product_that_validation_shares_changes_no_bit(
+    name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(cpu, "_LARGE", 0)
+    monkeypatch.setattr(ops, "_SPARSE_FORWARD", 1.0)  # whose sums do not depend on how many rows there are
+    monkeypatch.setattr(ops, "_SPARSE_BACKWARD", 1.0)
+    shared, ready = [], Shared.ready
+    monkeypatch.setattr(Shared, "ready", lambda *given: shared.append(given) or ready(*given))
+    fits = []
+    for apart in (0.5, -1.0):
+        monkeypatch.setattr(problem, "_APART", apart)
+        made = neighbours_problem()
+        fits.append(trained(made, build(name, made.x.shape[1], made.out_features, 8), scoring))
+    assert len(shared) == 2 * 4  # runs, epochs but the first, which has nothing to validate
+    one, other = fits
+    assert (one.val.tolist(), one.epoch.tolist()) == (other.val.tolist(), other.epoch.tolist())
+    for ours, theirs in zip((one.params, one.scores), (other.params, other.scores), strict=True):
+        for part in vars(ours) if ours is not None else ():
+            assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
+
+
+def test_what_is_shared_is_every_node_once() -> None:
+    made = neighbours_problem()
+    shared, train_focus, val_focus = made.shared(2), made.focus("train", 2), made.focus("val", 2)
+    assert shared is not None
+    assert train_focus is not None
+    assert val_focus is not None
+    assert made.shared(2) is shared
+    nodes = set(train_focus.field.nodes.tolist()) | set(val_focus.field.nodes.tolist())
+    assert shared.features.shape[0] == len(nodes)
+    weight = torch.rand(1, made.x.shape[1], 3, generator=generator(7))
+    of_train, of_val = shared.ready(weight, train_focus.features, val_focus.features)
+    torch.testing.assert_close(of_train.matmul(weight), train_focus.features.matmul(weight))
+    torch.testing.assert_close(of_val.matmul(weight), val_focus.features.matmul(weight))
+
+
+def test_nothing_is_shared_with_another_graph_or_far_away() -> None:
+    assert neighbours_problem("inductive").shared(2) is None
+    assert sparse_problem().shared(2) is None

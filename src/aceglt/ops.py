@@ -329,6 +329,20 @@ class PermutedFeatures(Features):
         return self._base.dense[self._order[run]]
 
 
+class ReadyFeatures(Features):
+    """Features whose product with the weight of this step is known already."""
+
+    def __init__(self, base: Features, product: Tensor) -> None:
+        self.shape, self.nnz = base.shape, base.nnz
+        self._base, self._product = base, product
+
+    def product(self, weight: Tensor) -> Tensor:
+        return self._product
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        return self._base.gradient(grad)
+
+
 def _full(values: Tensor) -> Tensor:
     """In float32, if the precision is a lower one: sparse kernels have none below."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

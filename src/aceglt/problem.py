@@ -13,10 +13,11 @@ from torch import Tensor
 
 from aceglt.backbones.base import Weights
 from aceglt.graph import Field, Graph
-from aceglt.ops import Features
+from aceglt.ops import Features, ReadyFeatures
 
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
+_APART = 0.5  # of the nodes that training depends on, the share that validation does not, at most
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,26 @@ class Focus:
         """Outputs [S, n, C] among zeros for all other nodes, [S, N, C]."""
         zeros = outputs.new_zeros(outputs.shape[0], self.num_nodes, outputs.shape[2])
         return zeros.index_copy(1, self.field.nodes[: self.field.sizes[0]], outputs)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Features of the nodes that training and validation depend on, validation's first, so that those of both are
+    multiplied by a weight once."""
+
+    features: Features
+    train: Tensor  # [n] where the training's nodes are
+    val: int  # how many are validation's
+
+    def reading(self, features: Tensor) -> Shared:
+        """The same with some of the features ([F] bool) alone."""
+        return replace(self, features=self.features.columns(features))
+
+    def ready(self, weight: Tensor, train: Features, val: Features) -> tuple[Features, Features]:
+        """Features of training and of validation, for passes that begin with their product with this weight."""
+        product = self.features.product(weight)
+        of_train, of_val = product.index_select(1, self.train), product[:, : self.val]
+        return ReadyFeatures(train, of_train), ReadyFeatures(val, of_val)
 
 
 @dataclass(frozen=True)
@@ -162,6 +183,27 @@ class Problem(ABC):
         place = self.view(split) or self
         field = place.graph.field(nodes, steps)
         return Focus(field, place.features.rows(field.nodes), place.graph.num_nodes)
+
+    def shared(self, steps: int) -> Shared | None:
+        """What training on labels and validation share of their focus; None if that is too little to pay."""
+        if steps not in self._shares:
+            self._shares[steps] = self._share(steps)
+        return self._shares[steps]
+
+    def _share(self, steps: int) -> Shared | None:
+        train, val = self.focus("train", steps), self.focus("val", steps)
+        if train is None or val is None or self.view("val") is not None:
+            return None
+        nodes, others, place = val.field.nodes, train.field.nodes, val.field.place(self.graph.num_nodes)
+        apart = others[place[others] == len(nodes)]
+        if len(apart) > _APART * len(others):
+            return None
+        place[apart] = len(nodes) + torch.arange(len(apart), device=apart.device)
+        return Shared(self.features.rows(torch.cat([nodes, apart])), place[others], len(nodes))
+
+    @cached_property
+    def _shares(self) -> dict[int, Shared | None]:
+        return {}
 
     @cached_property
     def _focuses(self) -> dict[tuple[Split, int], Focus | None]:

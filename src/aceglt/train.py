@@ -22,7 +22,7 @@ from aceglt.masks import Masks, Scores
 from aceglt.ops import Features
 from aceglt.parallel import Observer, Spare, side_by_side
 from aceglt.parts import WHOLE, Part, Parts, Places
-from aceglt.problem import Focus, Problem, Soft
+from aceglt.problem import Focus, Problem, Shared, Soft
 from aceglt.update import Acting, CompiledElements, Elements, FusedElements, Scoring, Training, alive_rows, read_units
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
@@ -97,7 +97,8 @@ def fit(
     workers = threads(problem, backbone, len(groups), parts)
     if not workers:
         return _cat([train(g, observer) for g in groups])
-    _focuses(problem, backbone, soft is None)  # what the threads share is made before they begin
+    if _smaller(*_focuses(problem, backbone, soft is None)):  # what the threads share is made before they begin
+        _shared(problem, backbone)
     with closing(Spare(torch.get_num_threads())) as spare:
 
         def train_one(g: slice, observer: Observer | None) -> Fit:
@@ -159,6 +160,9 @@ class _Trainer:
             rows = self._leave_out_features(alive, units, (train, val))
         self.train = train.reading(rows)
         self.val = self.train if val is train else val.reading(rows)
+        self.shared = _shared(self.problem, self.backbone) if masks.runs == 1 and val is not train else None
+        if self.shared is not None and rows is not None:
+            self.shared = self.shared.reading(rows)
 
     def _leave_out_units(self, alive: Weights) -> Tensor | None:
         """[H] the hidden units that alive weights read, where leaving out the others pays."""
@@ -210,10 +214,11 @@ class _Trainer:
         trained = _leaves({**elements.effective(), **elements.others})
         edge_values = elements.edge_values.detach().requires_grad_(elements.scored)
         weights = {**trained, **elements.buffers}
-        later = self._begin_to_judge(weights)
-        state = self.network.stem(weights, train.graph, edge_values, train.features)
+        train_features, val_features = self._features(weights)
+        later = self._begin_to_judge(weights, val_features)
+        state = self.network.stem(weights, train.graph, edge_values, train_features)
         if later is None:
-            self._judge(weights, state)
+            self._judge(weights, val_features, state)
         key = rng.fold(self.key, 2 + self.progress.epoch)
         loss = self._loss(self.problem, train, weights, edge_values, state, self.soft, key)
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
@@ -223,18 +228,25 @@ class _Trainer:
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
 
-    def _begin_to_judge(self, weights: Weights) -> Future[Tensor] | None:
+    def _features(self, weights: Weights) -> tuple[Features, Features]:
+        """What training and validation read, with a product that both have a share in where that pays."""
+        train, val, name = self.train.features, self.val.features, self.backbone.reads_features
+        if self.shared is None or name is None or not self._begun:
+            return train, val
+        return self.shared.ready(weights[name].detach(), train, val)
+
+    def _begin_to_judge(self, weights: Weights, features: Features) -> Future[Tensor] | None:
         """Validate what the last epoch left beside the training step, where a core is to spare for that."""
         beside = self.spare.executor() if self.spare is not None and self._begun else None
         if beside is None or self.val is self.train or self.backbone.buffers:
             return None
-        return beside.submit(self._validate, weights)
+        return beside.submit(self._validate, weights, features)
 
-    def _judge(self, weights: Weights, state: Any = None) -> None:
+    def _judge(self, weights: Weights, features: Features | None = None, state: Any = None) -> None:
         """Validate what the last epoch left. Before the first, only a recording needs that, to be like the others."""
         begun, self._begun = self._begun, True
         if begun or self._capturable():
-            self.elements.remember(self.progress.validated(self._validate(weights, state)))
+            self.elements.remember(self.progress.validated(self._validate(weights, features, state)))
 
     def _loss(
         self,
@@ -257,13 +269,15 @@ class _Trainer:
         return self.contrast.loss(outputs, corrupted, weights)
 
     @torch.no_grad()
-    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
+    def _validate(self, weights: Weights, features: Features | None = None, state: Any = None) -> Tensor:
         """[S] validation metric; `state` is the training's stem, which validation at the same place shares."""
         val = self.val
         if state is not None and val is self.train:
             outputs = self.network.head(weights, val.graph, state, None)
         else:
-            outputs = self.network.apply(weights, val.graph, val.values(self.elements.edge_values), val.features)
+            outputs = self.network.apply(
+                weights, val.graph, val.values(self.elements.edge_values), features or val.features
+            )
         return self.problem.measure(val.outputs(outputs), "val")
 
     def _result(self) -> Fit:
@@ -333,7 +347,7 @@ class _PartsTrainer(_Trainer):
         return self._loss(problem, place, weights, edge_values, state, soft, key)
 
     @torch.no_grad()
-    def _validate(self, weights: Weights, state: Any = None) -> Tensor:
+    def _validate(self, weights: Weights, features: Features | None = None, state: Any = None) -> Tensor:
         values = self.elements.edge_values
         outputs = self.places.outputs(self.backbone, weights, self.view.spread(values) if self.view else values)
         return self.problem.measure(outputs, "val")
@@ -384,6 +398,13 @@ def _focuses(problem: Problem, backbone: Backbone, labels_alone: bool) -> tuple[
     if steps is None:
         return None, None
     return problem.focus("train", steps) if labels_alone else None, problem.focus("val", steps)
+
+
+def _shared(problem: Problem, backbone: Backbone) -> Shared | None:
+    """What training on labels alone and validation multiply by the same weights, on a CPU; the problem keeps it."""
+    if backbone.reach is None or backbone.reads_features is None or problem.device.type != "cpu":
+        return None
+    return problem.shared(backbone.reach)
 
 
 def _smaller(train: Focus | None, val: Focus | None) -> bool:
