@@ -186,7 +186,7 @@ def test_an_error_in_a_helper_is_not_lost() -> None:
     cpu.lend(2)
     try:
         with pytest.raises(ValueError, match="in a piece"):
-            cpu.divided(kernel, 100, size=cpu._LENT)
+            cpu._divided(kernel, 100, size=cpu._LENT)
     finally:
         cpu.lend(1)
 

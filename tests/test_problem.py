@@ -10,7 +10,7 @@ import torch
 from samples import generator, tiny_data, tiny_problem
 from torch_geometric.data import Data
 
-from aceglt import rng
+from aceglt import cpu, rng
 from aceglt.errors import DataError
 from aceglt.problem import Problem, Soft
 
@@ -155,14 +155,23 @@ def test_smoothing_is_ten_steps_of_personalised_page_rank() -> None:
     adjacency[source, target] = adjacency[target, source] = 1.0
     root = adjacency.sum(dim=1).rsqrt()
     adjacency = root.unsqueeze(1) * adjacency * root
-    own = spread = logits.softmax(dim=-1)
+    own, whole = logits.softmax(dim=-1), torch.ones(NODES, 1, dtype=torch.float64)
+    spread = own
     for _ in range(10):
         spread = 0.75 * own + 0.25 * (adjacency @ spread)
+        whole = 0.75 + 0.25 * (adjacency @ whole)
+    spread = spread / whole
     for temperature in (1.0, 0.1):
         sharp = spread ** (1 / temperature)
         torch.testing.assert_close(
             problem.soften(logits, temperature, smoothing=0.25), sharp / sharp.sum(dim=-1, keepdim=True)
         )
+
+
+def test_smoothing_does_not_depend_on_the_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LARGE", 0)  # compiled products, which serve wide matrices alone
+    logits = torch.randn(5, NODES, 3, generator=generator(6))
+    assert torch.equal(tiny_problem().soften(logits, 0.1, 0.5)[:1], tiny_problem().soften(logits[:1], 0.1, 0.5))
 
 
 def test_a_run_whose_training_nodes_smoothing_loses_keeps_its_teacher() -> None:

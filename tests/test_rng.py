@@ -131,7 +131,7 @@ def test_dropping_is_scaling_what_is_kept(rows: Tensor | None, monkeypatch: pyte
     key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
     h = torch.rand(1, n, 12)
     kept = rng.keep_rows(key, torch.arange(n) if rows is None else rows, 12, 0.3, h.dtype)
-    dropped = rng.dropped(key, h, rows, 0.3)
-    assert dropped is not None
-    assert torch.equal(dropped, h * (kept * (1 / 0.7)))
-    assert rng.dropped(key, torch.rand(1, n, 10), rows, 0.3) is None
+    assert rng.drops(h)
+    assert torch.equal(rng.dropped(key, h, rows, 0.3), h * (kept * (1 / 0.7)))
+    assert not rng.drops(h[:, :, :10])
+    assert not rng.drops(h.requires_grad_())

@@ -97,8 +97,8 @@ class Config:
     """What the teacher's outputs are divided by before they become probabilities; below 1 it is surer than it was."""
     teacher_smoothing: float = 0.9
     """How much of what a node is taught comes from its neighbours: the teacher's probabilities are spread along edges,
-    as personalised PageRank does, going on with this chance at every step. Where that loses the training nodes, the
-    teacher stays as it is. For tasks on nodes."""
+    as personalised PageRank does, going on with this chance at every step. Where that loses the training nodes, and
+    with partitions, the teacher stays as it is. For tasks on nodes."""
     decay_scores: bool = False
     """Whether weight decay touches scores."""
     clamp_scores: bool = False
@@ -270,6 +270,8 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
         check_type(name, value, _hints()[name])
     dataset, backbone = made.get("dataset", Config.dataset), made.get("backbone", Config.backbone)
     method, task = made.get("method", Config.method), made.get("task", Config.task)
+    if task == "link" and made.get("teacher_smoothing"):
+        raise ConfigError(f"teacher_smoothing {made['teacher_smoothing']} is for tasks on nodes, not link")
     settings = _preset(preset, dataset, backbone, method, task)
     task_defaults = _task_defaults(task, made.get("objective", settings.get("objective")))
     settings = {**_BACKBONE_DEFAULTS.get(backbone, {}), **task_defaults, **_METHOD_DEFAULTS.get(method, {}), **settings}

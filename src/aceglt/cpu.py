@@ -87,7 +87,7 @@ def uniform(key: Tensor, n: int) -> Tensor | None:
         return None
     out = torch.empty(len(key), n, dtype=torch.float64)
     for run, number in enumerate(_unsigned(key)):
-        divided(compiled.uniform, n, number, array(out[run]))
+        _divided(compiled.uniform, n, number, _array(out[run]))
     return out
 
 
@@ -98,8 +98,8 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, threshold: int, dtype: torc
         return None
     out = torch.empty(len(key), len(rows), width, dtype=dtype)
     for run, number in enumerate(_unsigned(key)):
-        arguments = number, array(rows), threshold, array(out[run])
-        divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
+        arguments = number, _array(rows), threshold, _array(out[run])
+        _divided(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
     return out
 
 
@@ -111,7 +111,7 @@ class Adam:
     def __init__(self, lr: float, like: Tensor) -> None:
         """`like` what is updated."""
         self._lr, self._steps, self._dtype, self._kernels = lr, 0, like.dtype, kernels()
-        self._everywhere = array(torch.empty(0, dtype=torch.int64))
+        self._everywhere = _array(torch.empty(0, dtype=torch.int64))
         self._rates: Any = None  # of this step
 
     @staticmethod
@@ -121,7 +121,7 @@ class Adam:
 
     def rule(self, *numbers: Any) -> Any:
         """A decay and an L1 term, or several such, as `update` reads them."""
-        return array(torch.tensor(numbers, dtype=self._dtype))
+        return _array(torch.tensor(numbers, dtype=self._dtype))
 
     def advance(self) -> None:
         """To the next step."""
@@ -164,9 +164,9 @@ class Adam:
     def _divide(
         self, kernel: Callable[..., None], parts: tuple[Tensor, ...], places: Tensor | None, moments: Tensor, rule: Any
     ) -> None:
-        arrays = [array(part.view(-1)) for part in parts]
-        at, count = (self._everywhere, moments.shape[1]) if places is None else (array(places), len(places))
-        divided(kernel, count, *arrays, at, array(moments), rule, self._rates, size=_STEP * moments.numel())
+        arrays = [_array(part.view(-1)) for part in parts]
+        at, count = (self._everywhere, moments.shape[1]) if places is None else (_array(places), len(places))
+        _divided(kernel, count, *arrays, at, _array(moments), rule, self._rates, size=_STEP * moments.numel())
 
 
 def multiplies(entries: int, width: int) -> bool:
@@ -187,12 +187,12 @@ def multiply(rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Te
     """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
     compiled = kernels()
     assert compiled is not None
-    begin, *_ = arrays = tuple(map(array, (rowptr, col, values, dense, out)))
+    begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
     size, block = len(col) * dense.shape[1], _BLOCK // dense[0].nbytes
     if not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):
-        divided(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
+        _divided(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
     else:
-        divided(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
+        _divided(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
 
 
 def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
@@ -207,8 +207,8 @@ def products(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor
     compiled = kernels()
     assert compiled is not None
     out = left.new_empty(len(col))
-    arrays = tuple(map(array, (rowptr, col, left, right, out)))
-    divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
+    arrays = tuple(map(_array, (rowptr, col, left, right, out)))
+    _divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
     return out
 
 
@@ -222,9 +222,9 @@ def drop(h: Tensor, key: Tensor, rows: Tensor, threshold: int, scale: float) -> 
     compiled = kernels()
     assert compiled is not None
     out = torch.empty_like(h)
-    factors = array(torch.tensor([scale, 0.0], dtype=h.dtype))
-    arguments = array(h[0]), _unsigned(key)[0], array(rows), threshold, factors, array(out[0])
-    divided(compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
+    factors = _array(torch.tensor([scale, 0.0], dtype=h.dtype))
+    arguments = _array(h[0]), _unsigned(key)[0], _array(rows), threshold, factors, _array(out[0])
+    _divided(compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
     return out
 
 
@@ -233,9 +233,9 @@ def unit_gradients(grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Ten
     compiled = kernels()
     assert compiled is not None
     out = torch.empty_like(h)
-    factor = array(torch.tensor([scale], dtype=h.dtype))
-    arguments = array(grad), array(weight), array(h), factor, array(out)
-    divided(compiled.unit_gradients, len(h), *arguments, size=grad.shape[1] * h.numel())
+    factor = _array(torch.tensor([scale], dtype=h.dtype))
+    arguments = _array(grad), _array(weight), _array(h), factor, _array(out)
+    _divided(compiled.unit_gradients, len(h), *arguments, size=grad.shape[1] * h.numel())
     return out
 
 
@@ -250,11 +250,11 @@ def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor
     compiled = kernels()
     assert compiled is not None
     values, root = slots.new_empty(block.num_arcs), slots.new_empty(len(block.rowptr) - 1)
-    rowptr, weight = array(block.rowptr), _weights(block, slots)
+    rowptr, weight = _array(block.rowptr), _weights(block, slots)
     places = (block.slot32, slots, weight, values, root)
-    divided(compiled.arc_roots, len(root), rowptr, *map(array, places), _ahead(slots))
+    _divided(compiled.arc_roots, len(root), rowptr, *map(_array, places), _ahead(slots))
     out = torch.empty_like(values)
-    divided(compiled.scale_arcs, len(root), rowptr, *map(array, (block.col32, values, root, out)))
+    _divided(compiled.scale_arcs, len(root), rowptr, *map(_array, (block.col32, values, root, out)))
     return out, values, root
 
 
@@ -263,13 +263,13 @@ def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: T
     compiled = kernels()
     assert compiled is not None
     at_target, at_source = torch.empty_like(root), torch.empty_like(root)
-    arcs = tuple(map(array, (block.rowptr, block.col32, values, root, grad.contiguous())))
-    divided(compiled.root_gradients, len(root), *arcs, array(at_target))
-    divided(compiled.source_gradients, len(root), *arcs, array(at_source), pieces=1)  # each piece reads all arcs
+    arcs = tuple(map(_array, (block.rowptr, block.col32, values, root, grad.contiguous())))
+    _divided(compiled.root_gradients, len(root), *arcs, _array(at_target))
+    _divided(compiled.source_gradients, len(root), *arcs, _array(at_source), pieces=1)  # each piece reads all arcs
     slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
     out = root.new_empty(len(block.arcs_of_slot))
     ends = (block.arcs_of_slot, block.row, block.col32, values, _weights(block, values), root, slope)
-    divided(compiled.slot_gradients, len(out), *map(array, ends), arcs[-1], array(out), _ahead(grad))
+    _divided(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), _ahead(grad))
     return out
 
 
@@ -291,16 +291,16 @@ def _plain(*tensors: Tensor) -> bool:
     return all(t.dtype in _FLOATS and t.dtype == tensors[0].dtype and t.is_contiguous() for t in tensors)
 
 
-def array(tensor: Tensor) -> Any:
+def _array(tensor: Tensor) -> Any:
     """As the kernels read it."""
     return tensor.detach().numpy()
 
 
 def _unsigned(key: Tensor) -> Any:
-    return array(key).view("uint64")
+    return _array(key).view("uint64")
 
 
-def divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
+def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
     """The kernel on all of its elements, in so many pieces per thread, which threads take as they come: `work` is how
     many elements there are, or for rows of unequal length where each begins, `size` the operations in all."""
     count = work if isinstance(work, int) else len(work) - 1

@@ -100,6 +100,7 @@ class _Head(torch.autograd.Function):
 
 def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See `cpu.normalised`; made once where values are fixed."""
+    assert not (graph.fixed and edge_values.requires_grad)
     if "normalised" in graph.kept:
         return graph.kept["normalised"]  # type: ignore[no-any-return]
     made = cpu.normalised(graph, torch.cat([edge_values[0], edge_values.new_ones(1)]))

@@ -143,7 +143,8 @@ class Search:
         if self.config.signal != "teacher":
             return replace(state, dense=outcome)
         made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts)
-        soft = self.problem.soften(made, self.config.teacher_temperature, self.config.teacher_smoothing)
+        smoothing = self.config.teacher_smoothing if self.parts.count == 1 else 0.0  # it would take the whole graph
+        soft = self.problem.soften(made, self.config.teacher_temperature, smoothing)
         return replace(state, dense=outcome, soft=soft)
 
     def select(self, state: State) -> State:

@@ -88,10 +88,15 @@ def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.d
     return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)
 
 
-def dropped(key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
-    """h [S, n, width], which has no gradient, with what `keep_rows` keeps scaled up; None where no kernel does it."""
-    if len(h) > 1 or h.shape[2] % 4 or not cpu.computes(h, h.numel()):
-        return None
+def drops(h: Tensor) -> bool:
+    """Whether `dropped` serves h [S, n, width]: one run, on a CPU with compiled kernels, without a gradient."""
+    if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
+        return False
+    return cpu.computes(h, h.numel())
+
+
+def dropped(key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor:
+    """h [1, n, width] with what `keep_rows` keeps of it scaled up, and 0 elsewhere."""
     rows = torch.arange(h.shape[1]) if rows is None else rows
     return cpu.drop(h, key, rows, _threshold(drop), 1.0 / (1.0 - drop))
 

@@ -61,7 +61,7 @@ class _Whole:
 
     def idle(self, stored: Tensor) -> Tensor:
         """And of the others."""
-        return stored[:, :0]
+        return stored.new_empty(len(stored), 0)
 
     def matrix(self, acting: Tensor) -> Tensor:
         return acting
@@ -234,7 +234,6 @@ class Elements:
             if scoring.weights:
                 self._kept = self._stored(scores.weights)
                 self._scores = self._acting(self._kept)
-                self._products = {name: torch.empty_like(part) for name, part in self._weights.items()}
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
         score_decay = training.weight_decay if scoring is not None and scoring.decay else 0.0
         self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
@@ -244,6 +243,7 @@ class Elements:
         self._start(training, score_decay)
 
     def _start(self, training: Training, score_decay: float) -> None:
+        self._products = self._empty_products()
         weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
         (scores if self._scores else weights).extend(self._idle)
         groups = [{"params": weights, "weight_decay": training.weight_decay}]
@@ -266,6 +266,10 @@ class Elements:
         """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
         self._multiply()
         return self._as_matrices()
+
+    def _empty_products(self) -> dict[str, Tensor]:
+        """Room for weights times scores."""
+        return {name: torch.empty_like(self._weights[name]) for name in self._scores}
 
     def _multiply(self) -> None:
         for name, score in self._scores.items():
@@ -358,8 +362,12 @@ class CompiledElements(Elements):
         self._edge_moments = _moments(self.edge_values) if scoring is not None else None
         moved = self._idle if any(self._idle_rule) else []  # nothing reads them, so the rule is all that moves them
         self._moved = [(part, torch.zeros_like(part), _moments(part)) for part in moved]
-        self._multiply()
-        self._acting_matrices = self._as_matrices()
+        self._acting_matrices = self._made()
+
+    def _made(self) -> dict[str, Tensor]:
+        """The matrices that act, of what weights and scores are now."""
+        parts = {name: part * self._scores[name] for name, part in self._weights.items() if name in self._scores}
+        return {name: self._storage[name].matrix(part) for name, part in (parts or self._weights).items()}
 
     def effective(self) -> dict[str, Tensor]:
         return self._acting_matrices  # which the update keeps as weights and scores say
@@ -377,7 +385,7 @@ class CompiledElements(Elements):
         for name, part in self.others.items():
             adam.update(part, grads[name].contiguous(), self._moments[name], self._decay)
         for part, none, moments in self._moved:
-            adam.update(part, none, moments, adam.rule(*self._idle_rule))
+            adam.update(part, none, moments, self._rules[1] if self._scores else self._decay)
         if self._edge_moments is not None:
             assert edges is not None
             adam.update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rule)
@@ -386,8 +394,7 @@ class CompiledElements(Elements):
 
     def _clamp(self) -> None:
         super()._clamp()
-        self._multiply()
-        self._acting_matrices = self._as_matrices()
+        self._acting_matrices = self._made()
 
 
 def _moments(part: Tensor, count: int = 2) -> Tensor:
@@ -399,6 +406,7 @@ class FusedElements(Elements):
     and scores for the next forward pass, and keeps the old values of runs that were better than ever before."""
 
     def _start(self, training: Training, score_decay: float) -> None:
+        self._products = self._empty_products()
         self._adam = gpu.kernels.Adam(training.lr, self.edge_values.device)
         self._decay, self._score_decay = training.weight_decay, score_decay
         self._multiply()

@@ -229,6 +229,7 @@ def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"task": "link", "teacher_smoothing": 0.5}, "teacher_smoothing 0.5 is for tasks on nodes"),
         ({"task": "link", "objective": "infoclust", "signal": "teacher"}, "signal 'teacher' has nothing to teach"),
         ({"task": "link", "objective": "infoclust", "loss": "mine:loss"}, "'infoclust' has a loss of its own"),
         ({"objective": "infoclust", "signal": "labels"}, "objective 'infoclust' is for task link, not node"),

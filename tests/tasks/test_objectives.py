@@ -55,13 +55,20 @@ def test_the_teacher_adds_the_sigmoid_cross_entropy_of_all_nodes() -> None:
     torch.testing.assert_close(added, 0.5 * by_hand)
 
 
-def test_smoothing_leaves_what_all_nodes_agree_on() -> None:
-    """On a regular graph, where symmetric normalisation is a mean, a teacher that says the same everywhere does so."""
+@pytest.mark.parametrize("runs", [1, 3])
+def test_smoothing_moves_answers_along_edges_and_keeps_common_ones(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A star, whose hub symmetric normalisation alone would favour: labels 0 are everywhere the same, label 1 the
+    hub's."""
+    monkeypatch.setattr(NodeProblem, "_serves", lambda problem, smoothed, outputs: torch.ones(len(outputs)).bool())
     data = labels_data()
     nodes = torch.arange(len(data.x))
-    data.edge_index = torch.stack([nodes, (nodes + 1) % len(nodes)])
-    same = logits()[:, :1].expand(-1, len(nodes), -1).contiguous()
-    torch.testing.assert_close(problem_of(data).soften(same, 0.5, smoothing=0.9), (2.0 * same).sigmoid())
+    data.edge_index = torch.stack([torch.zeros_like(nodes[1:]), nodes[1:]])
+    problem, out = problem_of(data), torch.full((runs, len(nodes), data.y.shape[1]), -1.0)
+    out[:, 0, 1] = 3.0
+    smoothed = problem.soften(out, 0.5, smoothing=0.3)
+    torch.testing.assert_close(smoothed[:, :, 0], (2.0 * out[:, :, 0]).sigmoid())
+    assert bool((smoothed[:, 0, 1] < (2.0 * out[:, 0, 1]).sigmoid()).all())
+    assert bool((smoothed[:, 1:, 1] > (2.0 * out[:, 1:, 1]).sigmoid()).all())
 
 
 def test_the_metric_averages_labels_with_both_answers() -> None:

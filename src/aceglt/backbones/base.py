@@ -64,10 +64,8 @@ class Dropout:
 
     def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
-        if units is None and not (h.requires_grad and torch.is_grad_enabled()):
-            left = rng.dropped(rng.fold(self.key, layer), h, nodes, p)
-            if left is not None:
-                return left
+        if units is None and rng.drops(h):
+            return rng.dropped(rng.fold(self.key, layer), h, nodes, p)
         return h * self.keep(h, nodes, layer, p, units).mul_(1.0 / (1.0 - p))
 
     def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:

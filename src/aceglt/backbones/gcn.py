@@ -13,7 +13,10 @@ from aceglt.portable import LayerSpec
 
 
 class GCN(Backbone):
-    """Two layers, no bias, ReLU, dropout on the hidden layer; the normalisation follows the alive edges' values."""
+    """Two layers, no bias, ReLU, dropout on the hidden layer; the normalisation follows the alive edges' values.
+
+    Where `cpu_gcn` serves, `stem` has the gradient of units that are 0 from `head`: they go together.
+    """
 
     name = "gcn"
     self_loops = True

@@ -92,15 +92,18 @@ class NodeProblem(Problem):
 
     def _smoothed(self, targets: Tensor, smoothing: float) -> Tensor:
         """Targets [S, N, C] spread over the graph, self-loops included, in steps of symmetric normalisation."""
-        runs, nodes, width = targets.shape
         ones = targets.new_ones(1, self.graph.num_edges)
         batch = self.graph.batch(ones.bool(), self_loops=True)
-        adjacency = ops.normalise(batch, ones)
-        spread = targets.transpose(0, 1).reshape(1, nodes, -1)  # one matrix for all runs
-        own = (1 - smoothing) * spread
-        for _ in range(_STEPS):
-            spread = own + smoothing * ops.spmm(batch, adjacency, spread, symmetric=True)
-        return spread.view(nodes, runs, width).transpose(0, 1).contiguous()
+        adjacency = ops.normalise(batch, ones).abs()
+
+        def spread(own: Tensor) -> Tensor:
+            now = own
+            for _ in range(_STEPS):
+                now = (1 - smoothing) * own + smoothing * ops.spmm(batch, adjacency, now, symmetric=True)
+            return now
+
+        whole = spread(targets.new_ones(1, targets.shape[1], 1))  # a mean: hubs get more than 1 of what is 1 everywhere
+        return torch.cat([spread(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
 
     def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
         """[S] whether smoothed outputs know the training nodes about as well: not where edges join unlike nodes."""
