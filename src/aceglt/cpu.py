@@ -52,6 +52,13 @@ def kernels() -> ModuleType | None:
     return cpu_kernels
 
 
+def _there() -> ModuleType:
+    """The compiled kernels, where it is known that there are any."""
+    compiled = kernels()
+    assert compiled is not None
+    return compiled
+
+
 def _c_library() -> ctypes.CDLL | None:
     """glibc, if that is the C library."""
     try:
@@ -110,7 +117,7 @@ class Adam:
 
     def __init__(self, lr: float, like: Tensor) -> None:
         """`like` what is updated."""
-        self._lr, self._steps, self._dtype, self._kernels = lr, 0, like.dtype, kernels()
+        self._lr, self._steps, self._dtype, self._kernels = lr, 0, like.dtype, _there()
         self._everywhere = _array(torch.empty(0, dtype=torch.int64))
         self._rates: Any = None  # of this step
 
@@ -143,7 +150,6 @@ class Adam:
 
         With places [≤ n] in a matrix, whose gradient is given, the values go there.
         """
-        assert self._kernels is not None
         self._divide(self._kernels.adam, (value, value if matrix is None else matrix, grad), places, moments, rule)
 
     def update_product(
@@ -158,7 +164,6 @@ class Adam:
     ) -> None:
         """Of weights and scores in place, their four moments [4, n] and their product, which is the matrix, or goes to
         places in it; its gradient is given."""
-        assert self._kernels is not None
         self._divide(self._kernels.adam_product, (weight, score, matrix, grad), places, moments, rules)
 
     def _divide(
@@ -185,8 +190,7 @@ def matmul(csr: Tensor, dense: Tensor, out: Tensor) -> Tensor | None:
 
 def multiply(rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False) -> None:
     """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
     size, block = len(col) * dense.shape[1], _BLOCK // dense[0].nbytes
     if not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):
@@ -204,8 +208,7 @@ def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | 
 
 def products(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """`inner`, whatever the size."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     out = left.new_empty(len(col))
     arrays = tuple(map(_array, (rowptr, col, left, right, out)))
     _divided(compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
@@ -219,8 +222,7 @@ def computes(like: Tensor, size: int) -> bool:
 
 def drop(h: Tensor, key: Tensor, rows: Tensor, threshold: int, scale: float) -> Tensor:
     """h [1, n, H], H a multiple of 4, with what `keep_rows` does not keep dropped and the rest scaled."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     out = torch.empty_like(h)
     factors = _array(torch.tensor([scale, 0.0], dtype=h.dtype))
     arguments = _array(h[0]), _unsigned(key)[0], _array(rows), threshold, factors, _array(out[0])
@@ -230,8 +232,7 @@ def drop(h: Tensor, key: Tensor, rows: Tensor, threshold: int, scale: float) -> 
 
 def unit_gradients(grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
     """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     out = torch.empty_like(h)
     factor = _array(torch.tensor([scale], dtype=h.dtype))
     arguments = _array(grad), _array(weight), _array(h), factor, _array(out)
@@ -247,8 +248,7 @@ def normalises(block: GraphBatch, values: Tensor) -> bool:
 def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
     values unscaled, and the roots [S·N]."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     values, root = slots.new_empty(block.num_arcs), slots.new_empty(len(block.rowptr) - 1)
     rowptr, weight = _array(block.rowptr), _weights(block, slots)
     places = (block.slot32, slots, weight, values, root)
@@ -260,8 +260,7 @@ def normalised(block: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 def normalised_gradient(block: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
     """Of the slots, from that of what `normalised` returned first."""
-    compiled = kernels()
-    assert compiled is not None
+    compiled = _there()
     at_target, at_source = torch.empty_like(root), torch.empty_like(root)
     arcs = tuple(map(_array, (block.rowptr, block.col32, values, root, grad.contiguous())))
     _divided(compiled.root_gradients, len(root), *arcs, _array(at_target))

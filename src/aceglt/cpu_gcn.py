@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aceglt import cpu
 from aceglt.graph import Block, GraphBatch
-from aceglt.ops import Features
+from aceglt.ops import Features, slots
 
 Draw = Callable[[Tensor], Tensor]
 """Drops elements of h [1, n, H]."""
@@ -65,8 +65,8 @@ class _Stem(torch.autograd.Function):
             return of_weight, None, None, None
         z, values, root = kept
         of_arcs = _spread(first, cpu.products(first.rowptr, first.col32, grad[0], z[0]), len(values))
-        slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs.add_(of_adjacency))
-        return of_weight, slots[:-1].unsqueeze(0), None, None
+        of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs.add_(of_adjacency))
+        return of_weight, of_slots[:-1].unsqueeze(0), None, None
 
 
 class _Head(torch.autograd.Function):
@@ -103,7 +103,7 @@ def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor,
     assert not (graph.fixed and edge_values.requires_grad)
     if "normalised" in graph.kept:
         return graph.kept["normalised"]  # type: ignore[no-any-return]
-    made = cpu.normalised(graph, torch.cat([edge_values[0], edge_values.new_ones(1)]))
+    made = cpu.normalised(graph, slots(edge_values))
     if graph.fixed:
         graph.kept["normalised"] = made
     return made

@@ -32,11 +32,11 @@ _SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
-    result: Tensor = _GatherArcs.apply(_slots(edge_values), batch)
+    result: Tensor = _GatherArcs.apply(slots(edge_values), batch)
     return result if batch.weight is None else result * batch.weight
 
 
-def _slots(edge_values: Tensor) -> Tensor:
+def slots(edge_values: Tensor) -> Tensor:
     """[S·(E+1)] edge values with the self-loops' 1."""
     return torch.cat([edge_values, edge_values.new_ones(len(edge_values), 1)], dim=1).reshape(-1)
 
@@ -73,7 +73,7 @@ def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
 def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
     if cpu.normalises(batch, edge_values):
-        result: Tensor = _Normalise.apply(_slots(edge_values), batch)
+        result: Tensor = _Normalise.apply(slots(edge_values), batch)
         return result
     values = arc_values(batch, edge_values)
     return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())

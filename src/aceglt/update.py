@@ -265,7 +265,7 @@ class Elements:
     def effective(self) -> dict[str, Tensor]:
         """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
         self._multiply()
-        return self._as_matrices()
+        return self._as_matrices(self._products)
 
     def _empty_products(self) -> dict[str, Tensor]:
         """Room for weights times scores."""
@@ -275,9 +275,9 @@ class Elements:
         for name, score in self._scores.items():
             torch.mul(self._weights[name], score, out=self._products[name])
 
-    def _as_matrices(self) -> dict[str, Tensor]:
-        """Products as they are, or weights without scores."""
-        stored = self._products if self._scores else self._weights
+    def _as_matrices(self, products: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Products of weights and scores, or weights without scores, as the matrices that act."""
+        stored = products if self._scores else self._weights
         return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
@@ -366,8 +366,7 @@ class CompiledElements(Elements):
 
     def _made(self) -> dict[str, Tensor]:
         """The matrices that act, of what weights and scores are now."""
-        parts = {name: part * self._scores[name] for name, part in self._weights.items() if name in self._scores}
-        return {name: self._storage[name].matrix(part) for name, part in (parts or self._weights).items()}
+        return self._as_matrices({name: self._weights[name] * score for name, score in self._scores.items()})
 
     def effective(self) -> dict[str, Tensor]:
         return self._acting_matrices  # which the update keeps as weights and scores say
