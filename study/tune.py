@@ -28,6 +28,7 @@ from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
 from aceglt.split import PER_CLASS
 from aceglt.stats import mean_std
+from study.prototypes import PROTOTYPES
 
 RECORD = Path("results/tuning-folds.csv")
 STEPS = 10
@@ -63,9 +64,11 @@ def tune(
     asked = [{**search, "fold": str(fold)} for fold in dict.fromkeys(folds)]
     missing = [line for line in asked if not any(line.items() <= old.items() for old in lines)]
     data = datasets.load(dataset, run.get("data_root")) if missing else None
+    prototype = PROTOTYPES[chosen.pop("prototype", "none")]
     for line in missing:
         fold = folded(data, int(line["fold"]))
-        result = aceglt.search(fold, preset="paper", test=False, tickets="none", **chosen, **run).results
+        with prototype():
+            result = aceglt.search(fold, preset="paper", test=False, tickets="none", **chosen, **run).results
         steps = [mean_std(level["val"])[0] for level in result["levels"]]
         numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
         readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
@@ -128,8 +131,10 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
     changed = settings(assignments)
     if taken := sorted(fixed.keys() & changed.keys()):
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
-    if unknown := sorted(changed.keys() - _SETTINGS | changed.keys() & _NOT_TUNED):
+    if unknown := sorted(changed.keys() - {*_SETTINGS, "prototype"} | changed.keys() & _NOT_TUNED):
         raise ConfigError(f"{', '.join(unknown)} is no setting to tune; fields of Config and options of ace are")
+    if changed.get("prototype", "none") not in PROTOTYPES:
+        raise ConfigError(f"no prototype '{changed['prototype']}'; there are {', '.join(PROTOTYPES)}")
     return {**fixed, **changed}
 
 

@@ -309,6 +309,7 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
         (["test=true"], "test is no setting to tune"),
         (["preset=ugs"], "preset is no setting to tune"),
         (["levels=3"], "levels is the same in all searches for tuning"),
+        (["prototype=nothing"], "no prototype 'nothing'; there are none, averaged-teacher, edges-by-effect"),
     ],
 )
 def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], message: str, tmp_path: Path) -> None:
