@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event, current_thread, main_thread
 from types import SimpleNamespace
@@ -189,6 +191,103 @@ def test_an_error_in_a_helper_is_not_lost() -> None:
             cpu._divided(kernel, 100, size=cpu._LENT)
     finally:
         cpu.lend(1)
+
+
+def test_a_thread_that_waits_takes_a_share() -> None:
+    took, shared = set(), Event()
+
+    def kernel(first: int, last: int) -> None:
+        took.add(current_thread().name)
+        if len(took) > 1:
+            shared.set()
+        assert shared.wait(10)  # no piece ends before two threads have one
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(cpu._divided, kernel, 100, size=cpu._LENT)
+        assert cpu.wait(work) is None
+    assert took == {main_thread().name, next(iter(took - {main_thread().name}))}
+    assert not cpu._offers
+
+
+@pytest.mark.parametrize("where", ["waiting", "working"])
+def test_an_error_in_a_share_reaches_who_waits(where: str) -> None:
+    begun = Event()
+
+    def kernel(first: int, last: int) -> None:
+        if (current_thread() is main_thread()) == (where == "waiting"):
+            begun.set()
+            raise ValueError("in a piece")
+        assert begun.wait(10)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="in a piece"):
+        cpu.wait(pool.submit(cpu._divided, kernel, 100, size=cpu._LENT))
+    assert not cpu._offers
+
+
+def test_waiting_ends_with_what_is_waited_for() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert cpu.wait(pool.submit(lambda: time.sleep(0.05) or 3)) == 3
+        assert cpu.wait(pool.submit(int, "4")) == 4
+        with pytest.raises(ValueError, match="five"):
+            cpu.wait(pool.submit(int, "five"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("positive", [False, True])
+def test_products_in_packed_blocks_are_the_same_bit_by_bit(
+    dtype: torch.dtype, positive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels, used = cpu.kernels(), []
+    assert kernels is not None
+    monkeypatch.setattr(kernels, "matmul_packed", _noting(kernels.matmul_packed, used))
+    x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
+    csr = ops.to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
+    dense = torch.randn(30, 96, generator=generator(2), dtype=dtype)
+    outs = []
+    for read in (10_000, 1):
+        monkeypatch.setattr(cpu, "_READ", read)
+        outs.append(dense.new_empty(40, 96))
+        cpu.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
+    assert used == [(0, 40)]
+    assert torch.equal(*outs)
+    expected = csr.to_dense() @ dense
+    torch.testing.assert_close(outs[1], expected.relu() if positive else expected)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(30, 24), (30, 48), (4000, 32)])
+def test_what_does_not_fit_is_not_packed(rows: int, width: int) -> None:
+    assert cpu._packs(10**6, torch.empty(30, 32), 128)
+    assert not cpu._packs(10**6, torch.empty(rows, width), 128)
+    assert not cpu._packs(64 * 30 - 1, torch.empty(30, 32), 128)
+
+
+@pytest.mark.usefixtures("double")
+def test_sums_of_sparse_features_and_their_gradient(threads: int) -> None:
+    left = torch.rand(20, 15, generator=generator(1)) * (torch.rand(20, 15, generator=generator(2)) < 0.3)
+    x = torch.randn(15, 40, generator=generator(3)) * (torch.rand(15, 40, generator=generator(4)) < 0.1)
+    x[4] = 0
+    matrix, features = ops.to_csr(left), ops.to_csr(x)
+    rowptr, col, values = matrix.crow_indices(), matrix.col_indices(), matrix.values().clone().requires_grad_()
+    sums = cpu.Sums(rowptr, col, features)
+    made = torch.sparse_csr_tensor(sums.rowptr, sums.col, sums.of(values), (20, 40)).to_dense()
+    torch.testing.assert_close(made, left @ x)
+    assert torch.equal(sums.col, ops.to_csr(((left != 0).double() @ (x != 0).double()).bool().double()).col_indices())
+    slope = torch.rand(len(sums.col), generator=generator(5))
+    dense = torch.zeros(20, 40).index_put((row_of(sums.rowptr), sums.col.long()), slope)
+    expected = torch.autograd.grad(
+        (torch.zeros(20, 15).index_put((row_of(rowptr), col.long()), values) @ x * dense).sum(), values
+    )[0]
+    torch.testing.assert_close(sums.gradient(slope), expected)
+
+
+def row_of(rowptr: Tensor) -> Tensor:
+    return torch.arange(len(rowptr) - 1).repeat_interleave(rowptr.diff())
+
+
+@pytest.mark.parametrize("outputs", [3, cpu._FEW + 1])
+def test_a_layer_of_few_outputs(outputs: int, threads: int) -> None:
+    h, weight = torch.randn(13, 20, generator=generator(1)), torch.randn(outputs, 20, generator=generator(2))
+    torch.testing.assert_close(cpu.linear(h, weight), h @ weight.t())
 
 
 def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

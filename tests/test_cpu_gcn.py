@@ -10,10 +10,10 @@ import torch
 from samples import generator, tiny_data
 from torch import Tensor
 
-from aceglt import cpu, cpu_gcn, rng
+from aceglt import cpu, cpu_gcn, ops, rng, train
 from aceglt.backbones.base import Dropout
 from aceglt.backbones.gcn import GCN
-from aceglt.masks import Masks
+from aceglt.masks import Counts, Masks
 from aceglt.problem import Problem
 from aceglt.train import fit
 from aceglt.update import Scoring, Training
@@ -37,7 +37,9 @@ def problem(directed: bool = False, weighted: bool = False) -> Any:
     return Problem.from_data(data, "tiny", directed=directed)
 
 
-def passed(made: Any, steps: int | None, drop: bool, units: Tensor | None = None) -> list[Tensor]:
+def passed(
+    made: Any, steps: int | None, drop: bool, units: Tensor | None = None, gathered: bool = False
+) -> list[Tensor]:
     """Outputs of one pass with some edges dead, and the gradients of weights and edges."""
     backbone = GCN(made.x.shape[1], made.out_features, 8).narrowed(units)
     alive = torch.rand(1, made.graph.num_edges, generator=generator(1)) < 0.8
@@ -45,6 +47,8 @@ def passed(made: Any, steps: int | None, drop: bool, units: Tensor | None = None
     if steps is not None:
         focus = made.focus("val", steps)
         graph, x = graph.within(focus.field), focus.features
+    if gathered:
+        x = cpu_gcn.GatheredFeatures(x, graph.layer(0))
     weights = {name: part.clone() for name, part in backbone.prunable.split(backbone.init((3,)).prunable).items()}
     if units is not None:
         first, second = (weights[f"layer{i}.weight"] for i in range(2))
@@ -67,6 +71,90 @@ def test_outputs_and_gradients_are_those_of_plain_torch(
     monkeypatch.setattr(cpu_gcn, "serves", lambda graph, weight: False)
     for ours, plain in zip(compiled, passed(problem(**kind), steps, drop), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture
+def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "_SPARSE_FORWARD", 1.0)
+    monkeypatch.setattr(ops, "_SPARSE_BACKWARD", 1.0)
+
+
+@pytest.mark.usefixtures("sparse")
+@pytest.mark.parametrize("drop", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("steps", [None, 2], ids=["all nodes", "a field"])
+@pytest.mark.parametrize("kind", [{}, {"directed": True}, {"weighted": True}], ids=["plain", "directed", "weighted"])
+def test_features_may_be_summed_before_they_are_multiplied(
+    kind: dict[str, bool], steps: int | None, drop: bool
+) -> None:
+    first = passed(problem(**kind), steps, drop, gathered=True)
+    for ours, plain in zip(first, passed(problem(**kind), steps, drop), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+def popular_problem() -> Any:
+    """Six nodes with labels, each with two neighbours that have eight more, and few features."""
+    nodes = torch.arange(6 + 12 + 96)
+    data = tiny_data(nodes=len(nodes), features=6)
+    middle, leaves = nodes[6:18], nodes[18:]
+    edges = torch.stack([middle, middle % 6]), torch.stack([leaves, 6 + leaves % 12])
+    data.edge_index, data.train_mask, data.val_mask = torch.cat(edges, dim=1), nodes < 3, (nodes >= 3) & (nodes < 6)
+    return Problem.from_data(data, "popular")
+
+
+def trained(made: Any, scoring: Scoring | None, masks: Masks | None = None) -> Any:
+    backbone = GCN(made.x.shape[1], made.out_features, 8)
+    full = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
+    start = backbone.init((3,))
+    return fit(made, backbone, start, masks or full, 5, Training(0.05, 0.0), KEY, scoring=scoring)
+
+
+@pytest.mark.usefixtures("sparse")
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard masks", "scores"])
+def test_training_is_the_same_with_sums_first(scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plain = [], cpu.Sums.of
+    monkeypatch.setattr(cpu.Sums, "of", lambda *given: made.append(given) or plain(*given))
+    summed = trained(popular_problem(), scoring)
+    assert len(made) == (2 if scoring is None else 2 * 5)  # at both places: once, or every epoch
+    monkeypatch.setattr(cpu_gcn, "_MOST", 0)
+    apart = trained(popular_problem(), scoring)
+    assert len(made) == (2 if scoring is None else 2 * 5)
+    assert (summed.val.tolist(), summed.epoch.tolist()) == (apart.val.tolist(), apart.epoch.tolist())
+    ours, theirs = (fit.params or fit.scores for fit in (summed, apart))
+    for part in vars(ours):
+        torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("sparse")
+def test_sums_come_first_where_they_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for made, pays in ((popular_problem(), True), (problem(), False)):
+        graph = made.graph.batch(torch.ones(1, made.graph.num_edges, dtype=torch.bool), self_loops=True)
+        focus = made.focus("val", 2)
+        x = cpu_gcn.gathered(focus.features, graph.within(focus.field), 8, trained=False)
+        assert x.gathered is pays
+        assert (x is focus.features) is not pays
+    monkeypatch.setattr(cpu, "_LARGE", 1 << 40)
+    assert cpu_gcn.gathered(focus.features, graph.within(focus.field), 8, trained=False) is focus.features
+
+
+@pytest.mark.usefixtures("sparse")
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard masks", "scores"])
+def test_sums_without_features_that_nothing_reads_change_no_bit(
+    scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = popular_problem()
+    backbone = GCN(made.x.shape[1], made.out_features, 8)
+    masks = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
+    masks.weights[:, : 2 * 8] = False  # all of the first two features
+    left, columns = [], cpu_gcn.GatheredFeatures.columns
+    monkeypatch.setattr(cpu_gcn.GatheredFeatures, "columns", lambda *given: left.append(given) or columns(*given))
+    monkeypatch.setattr(train, "alive_rows", lambda mask: mask[0].any(dim=1))
+    few = trained(made, scoring, masks)
+    assert len(left) == 2
+    monkeypatch.setattr(train, "alive_rows", lambda mask: None)
+    all_of_them = trained(made, scoring, masks)
+    ours, theirs = (fit.params or fit.scores for fit in (few, all_of_them))
+    for part in vars(ours):
+        assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
 
 
 def test_units_that_are_left_out_draw_nothing_else_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from threading import current_thread
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -103,12 +103,35 @@ def test_large_problems_share_the_threads_of_each_operation(two_threads: None, m
 def test_spare_threads_are_there_while_every_training_may_have_one() -> None:
     spare = Spare(cores=2)
     with spare.training():
-        assert spare.executor() is not None
         with spare.training():
-            assert spare.executor() is None
-        beside = spare.executor()
+            assert spare.submit(int, "1") is None
+        beside = spare.submit(int, "1")
         assert beside is not None
-        assert beside.submit(lambda: 1).result() == 1
+        assert beside.result() == 1
+    spare.close()
+
+
+def test_work_beside_a_training_has_a_core_of_its_own_until_it_ends() -> None:
+    spare, begun, end = Spare(cores=2), Event(), Event()
+
+    def work() -> bool:
+        begun.set()
+        return end.wait(10)
+
+    with spare.training():
+        assert cpu._lent == 2
+        beside = spare.submit(work)
+        assert beside is not None
+        assert begun.wait(10)
+        assert cpu._lent == 1
+        end.set()
+        assert beside.result()
+        assert cpu._lent == 2
+        failing = spare.submit(int, "one")
+        assert failing is not None
+        with pytest.raises(ValueError, match="one"):
+            failing.result()
+        assert cpu._lent == 2
     spare.close()
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
+from threading import Condition
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 INSTALLED = find_spec("numba") is not None
 _LARGE = 1 << 16  # elements from which on an operation is worth a compiled kernel
 _PASSES = 8  # over the arcs that normalisation is counted as
+_FEW = 16  # outputs of a layer up to which they are made one by one
 _NARROW = 8  # columns below which a row has nothing to vectorise
 _CACHE = 1 << 22  # bytes of a matrix from which on its rows are fetched ahead
 _LINES = 1 << 8  # bytes of a row up to which they are
@@ -32,6 +35,8 @@ _FETCHED = 12
 _PIECES = 4  # of a kernel's work for each thread
 _BLOCKED = 1 << 23  # bytes of a matrix from which on long rows of entries read it block by block
 _BLOCK = 1 << 19
+_PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever else there is
+_READ = 64  # times that a row is read, from which on such blocks pay
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 _LARGEST = (1 << 26, 1 << 25)  # bytes of a tensor whose memory is kept; older versions refuse the first
 _KEPT = 1 << 29  # bytes in all
@@ -40,6 +45,9 @@ _LENT = 1 << 23  # operations from which on a kernel has the threads that are le
 _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
 _lent = 1  # see `lend`
+_offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}  # see `_offered`
+_changed = Condition()  # what is offered, or waited for
+Result = TypeVar("Result")
 
 
 @cache
@@ -193,10 +201,20 @@ def multiply(rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Te
     compiled = _there()
     begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
     size, block = len(col) * dense.shape[1], _BLOCK // dense[0].nbytes
-    if not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):
+    if _packs(len(col), dense, compiled.PACKED):
+        packed = dense.view(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
+        arguments = *arrays[:3], _array(packed), arrays[4], positive
+        _divided(compiled.matmul_packed, begin, *arguments, size=size)
+    elif not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):
         _divided(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
     else:
         _divided(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
+
+
+def _packs(entries: int, dense: Tensor, width: int) -> bool:
+    """Whether a matrix is small and read often enough to be put in order for that, in blocks of so many bytes a row."""
+    small = len(dense) * width <= _PACKED and dense[0].nbytes % width == 0
+    return small and entries >= _READ * len(dense)
 
 
 def inner(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
@@ -215,6 +233,40 @@ def products(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor
     return out
 
 
+class Sums:
+    """A CSR matrix, of changing values, times sparse features X: where the product has entries, and what they are."""
+
+    def __init__(self, rowptr: Tensor, col: Tensor, x: Tensor) -> None:
+        compiled, width = _there(), x.shape[1]
+        self._x = tuple(map(_array, (x.crow_indices(), x.col_indices(), x.values())))
+        self._rows = _array(rowptr), _array(col)
+        self.rowptr = torch.zeros_like(rowptr)
+        begin, none = _array(self.rowptr), self._x[1][:0]
+        _divided(compiled.sum_places, self._rows[0], *self._rows, *self._x[:2], width, begin, none)
+        self.rowptr.copy_(self.rowptr.cumsum(0))
+        self.col = torch.empty(int(self.rowptr[-1]), dtype=col.dtype)
+        _divided(compiled.sum_places, self._rows[0], *self._rows, *self._x[:2], width, begin, _array(self.col))
+        self._places = begin, _array(self.col), width
+
+    def of(self, values: Tensor) -> Tensor:
+        """The product's entries, from the matrix's."""
+        out = values.new_empty(len(self.col))
+        arguments = *self._rows, _array(values), *self._x, self._places, _array(out)
+        _divided(_there().sums, self._rows[0], *arguments, size=self._size)
+        return out
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        """Of the matrix's entries, from that of the product's."""
+        out = grad.new_empty(len(self._rows[1]))
+        arguments = *self._rows, _array(grad), *self._x, self._places, _array(out)
+        _divided(_there().sum_gradients, self._rows[0], *arguments, size=self._size)
+        return out
+
+    @property
+    def _size(self) -> int:
+        return len(self._rows[1]) * len(self._x[1]) // max(1, len(self._x[0]) - 1)
+
+
 def computes(like: Tensor, size: int) -> bool:
     """Whether there are the kernels for numbers like these, and so many of them are worth it."""
     return like.dtype in _FLOATS and _compiled(like, size) is not None
@@ -227,6 +279,15 @@ def drop(h: Tensor, key: Tensor, rows: Tensor, threshold: int, scale: float) -> 
     factors = _array(torch.tensor([scale, 0.0], dtype=h.dtype))
     arguments = _array(h[0]), _unsigned(key)[0], _array(rows), threshold, factors, _array(out[0])
     _divided(compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
+    return out
+
+
+def linear(h: Tensor, weight: Tensor) -> Tensor:
+    """[n, C] h [n, H] · weight [C, H] transposed."""
+    if len(weight) > _FEW:
+        return h @ weight.t()
+    out = h.new_empty(len(h), len(weight))
+    _divided(_there().linear, len(h), _array(h), _array(weight), _array(out), size=len(weight) * h.numel())
     return out
 
 
@@ -302,22 +363,64 @@ def _unsigned(key: Tensor) -> Any:
 def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES) -> None:
     """The kernel on all of its elements, in so many pieces per thread, which threads take as they come: `work` is how
     many elements there are, or for rows of unequal length where each begins, `size` the operations in all."""
-    count = work if isinstance(work, int) else len(work) - 1
-    threads = min(max(torch.get_num_threads(), _lent if size >= _LENT else 1), count)
-    if threads <= 1:
+    count, large = work if isinstance(work, int) else len(work) - 1, size >= _LENT
+    threads = min(max(torch.get_num_threads(), _lent if large else 1), count)
+    shares = max(threads, 2) if large and pieces > 1 else threads
+    if shares <= 1:
         return kernel(0, count, *arguments)
-    left = iter(list(pairwise(_cuts(work, count, pieces * threads))))
+    left = iter(list(pairwise(_cuts(work, count, pieces * shares))))
 
     def take() -> None:
         for piece in left:  # each goes to one thread: the interpreter's lock is held in between
             kernel(*piece, *arguments)
 
-    helpers = [_pool().submit(take) for _ in range(threads - 1)]
-    take()
+    with _offered(take) as helpers:
+        helpers += [_pool().submit(take) for _ in range(threads - 1)]
+        take()
     for helper in helpers:
         if not helper.cancel():  # what has not begun would find nothing left
             helper.result()
     return None
+
+
+@contextmanager
+def _offered(take: Callable[[], None]) -> Iterator[list[Future[None]]]:
+    """Inside, threads that wait may take a share of the work; gives the list of who did."""
+    helpers: list[Future[None]] = []
+    with _changed:
+        _offers[id(helpers)] = take, helpers
+        _changed.notify_all()
+    try:
+        yield helpers
+    finally:
+        with _changed:
+            _offers.pop(id(helpers), None)
+
+
+def wait(for_what: Future[Result]) -> Result:
+    """The result, once it is there; until then this thread takes a share of kernels that are under way."""
+    for_what.add_done_callback(_wake)
+    while not for_what.done():
+        with _changed:
+            if not _offers and not for_what.done():
+                _changed.wait()
+            if not _offers:
+                continue
+            _, (take, helpers) = _offers.popitem()  # when it comes back, nothing is left of it
+            helper = Future[None]()
+            helper.set_running_or_notify_cancel()
+            helpers.append(helper)
+        try:
+            take()
+            helper.set_result(None)
+        except BaseException as error:
+            helper.set_exception(error)
+    return for_what.result()
+
+
+def _wake(_: Future[Result]) -> None:
+    with _changed:
+        _changed.notify_all()
 
 
 def _cuts(work: Any, count: int, pieces: int) -> list[int]:

@@ -4,14 +4,17 @@ torch has some fifty operations, which on a small graph take as long to call as 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aceglt import cpu
-from aceglt.graph import Block, GraphBatch
+from aceglt.graph import Block, GraphBatch, pointers
 from aceglt.ops import Features, slots
+
+_MOST = 3  # sums that there may be at most, for each row that is read otherwise, where they are counted
 
 Draw = Callable[[Tensor], Tensor]
 """Drops elements of h [1, n, H]."""
@@ -20,6 +23,67 @@ Draw = Callable[[Tensor], Tensor]
 def serves(graph: GraphBatch, weight: Tensor) -> bool:
     """Whether there are the kernels for a layer with this weight [S, F, H], and they are worth it."""
     return graph.runs == 1 and cpu.computes(weight, graph.layer(0).targets * weight.shape[2])
+
+
+class GatheredFeatures(Features):
+    """Features of a layer's sources that are summed along its arcs before they are multiplied by a weight: less work
+    where few nodes with few features have many neighbours, since then the sums have fewer entries than the features."""
+
+    gathered = True
+
+    def __init__(self, base: Features, block: Block) -> None:
+        csr = base.csr
+        assert csr is not None
+        self.shape, self.nnz = base.shape, base.nnz
+        self.csr, self.csr_t, self._base, self._block = csr, base.csr_t, base, block
+        self.sums = cpu.Sums(block.rowptr, block.col32, csr)
+
+    @property
+    def entries_of_sums(self) -> int:
+        return len(self.sums.col)
+
+    def columns(self, kept: Tensor) -> GatheredFeatures:
+        return GatheredFeatures(self._base.columns(kept), self._block)
+
+    def exact(self, kept: Tensor, width: int) -> bool:
+        return True
+
+    def units(self, sums: Tensor, weight: Tensor) -> Tensor:
+        """[T, H] their product with a weight [F, H], with 0 for what is below it."""
+        out = weight.new_empty(self._block.targets, weight.shape[1])
+        cpu.multiply(self.sums.rowptr, self.sums.col, sums, weight, out, positive=True)
+        return out
+
+    def weight_gradient(self, sums: Tensor, grad: Tensor) -> Tensor:
+        """[F, H], from that [T, H] of the units."""
+        rowptr, col, order = self._transposed
+        out = grad.new_empty(self.shape[1], grad.shape[1])
+        cpu.multiply(rowptr, col, sums.index_select(0, order), grad, out)
+        return out
+
+    def arc_gradient(self, weight: Tensor, grad: Tensor) -> Tensor:
+        """[A] of the layer's arcs, from that [T, H] of the units."""
+        return self.sums.gradient(cpu.products(self.sums.rowptr, self.sums.col, grad, weight))
+
+    @cached_property
+    def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the rows of the transposed sums begin, their columns, and their order among the sums."""
+        row = torch.arange(self._block.targets).repeat_interleave(self.sums.rowptr.diff())
+        order = self.sums.col.argsort(stable=True)
+        return pointers(self.sums.col[order], self.shape[1]), row[order].int(), order
+
+
+def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
+    """The features as a first layer of this width had best read them: to be summed first, or as they are."""
+    block = graph.layer(0)
+    if x.csr is None or graph.runs > 1 or not cpu.computes(x.csr.values(), block.targets * width):
+        return x
+    rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
+    if block.targets * x.shape[1] > _MOST * rows:
+        return x
+    made = GatheredFeatures(x, block)
+    passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
+    return made if passes * made.entries_of_sums < others * rows else x
 
 
 def stem(weight: Tensor, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
@@ -44,28 +108,40 @@ class _Stem(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
         adjacency, values, root = _normalised(graph, edge_values)
-        picked, z = _picked(first, adjacency), x.product(weight)
-        hidden = z.new_empty(1, first.targets, z.shape[2])
-        cpu.multiply(first.rowptr, first.col32, picked, z[0], hidden[0], positive=True)
+        picked = _picked(first, adjacency)
+        if isinstance(x, GatheredFeatures):
+            factors = _sums(graph, x, picked)
+            hidden, other = x.units(factors, weight[0]).unsqueeze(0), weight
+        else:
+            factors, other = picked, x.product(weight)
+            hidden = other.new_empty(1, first.targets, other.shape[2])
+            cpu.multiply(first.rowptr, first.col32, picked, other[0], hidden[0], positive=True)
         ctx.graph, ctx.x = graph, x
         if ctx.needs_input_grad[1]:
-            ctx.save_for_backward(picked, z, values, root)
+            ctx.save_for_backward(factors, other, values, root)
         else:
-            ctx.save_for_backward(picked)
+            ctx.save_for_backward(factors)
             ctx.mark_non_differentiable(adjacency)
         return hidden, adjacency
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad, of_adjacency = grads[0].contiguous(), grads[1]
-        picked, *kept = ctx.saved_tensors
-        first = ctx.graph.layer(0)
-        of_weight = ctx.x.gradient(_transposed(first, picked, grad[0]).unsqueeze(0))
+        grad, of_adjacency = grads[0][0].contiguous(), grads[1]
+        factors, *kept = ctx.saved_tensors
+        first, x = ctx.graph.layer(0), ctx.x
+        if isinstance(x, GatheredFeatures):
+            of_weight = x.weight_gradient(factors, grad).unsqueeze(0)
+        else:
+            of_weight = x.gradient(_transposed(first, factors, grad).unsqueeze(0))
         if not ctx.needs_input_grad[1]:
             return of_weight, None, None, None
-        z, values, root = kept
-        of_arcs = _spread(first, cpu.products(first.rowptr, first.col32, grad[0], z[0]), len(values))
-        of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs.add_(of_adjacency))
+        other, values, root = kept
+        if isinstance(x, GatheredFeatures):
+            of_picked = x.arc_gradient(other[0], grad)
+        else:
+            of_picked = cpu.products(first.rowptr, first.col32, grad, other[0])
+        of_arcs = _spread(first, of_picked, len(values)).add_(of_adjacency)
+        of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs)
         return of_weight, of_slots[:-1].unsqueeze(0), None, None
 
 
@@ -76,7 +152,7 @@ class _Head(torch.autograd.Function):
     ) -> Tensor:
         second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
         left = hidden if draw is None else draw(hidden)
-        picked, z = _picked(second, adjacency), (narrow @ left[0].t()).t().contiguous()  # reads h row by row
+        picked, z = _picked(second, adjacency), cpu.linear(left[0], narrow)
         out = z.new_empty(1, second.targets, z.shape[1])
         cpu.multiply(second.rowptr, second.col32, picked, z, out[0])
         ctx.graph, ctx.scale = graph, scale
@@ -106,6 +182,16 @@ def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor,
     made = cpu.normalised(graph, slots(edge_values))
     if graph.fixed:
         graph.kept["normalised"] = made
+    return made
+
+
+def _sums(graph: GraphBatch, x: GatheredFeatures, picked: Tensor) -> Tensor:
+    """Of features along arcs; made once where values are fixed."""
+    if "sums" in graph.kept:
+        return graph.kept["sums"]  # type: ignore[no-any-return]
+    made = x.sums.of(picked)
+    if graph.fixed:
+        graph.kept["sums"] = made
     return made
 
 

@@ -19,9 +19,11 @@ _contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"
 _reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_12, _16, _27, _30, _31 = (np.uint64(n) for n in (12, 16, 27, 30, 31))
+_12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
-_ONE, _LOW = np.uint64(1), np.uint64(0xFFFF)
+PACKED = 128  # bytes of a row that `matmul_packed` reads at a time
+_VECTORS = 2  # that those are
+_ONE = np.uint64(1)
 
 
 @_compiled
@@ -41,30 +43,43 @@ def uniform(first: int, last: int, key: Any, out: Any) -> None:
 
 
 @_compiled
+def _lanes(key: Any, begin: int, words: Any) -> Any:
+    """[4 · words] int16: four draws from each of the words' hashes, from `begin` on; one loop, for vectors."""
+    for word in range(len(words)):
+        words[word] = _hash(key, begin + word)
+    return words.view(np.int16)
+
+
+@_compiled
 def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
     """`rng.keep_rows`: out [rows, 4 · words of a row]."""
-    words = out.shape[1] // 4
+    words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
     for i in range(first, last):
-        drawn, begin = out[i], rows[i] * words
-        for word in range(words):
-            lanes = _hash(key, begin + word)
-            for lane in range(4):
-                drawn[4 * word + lane] = np.int16(lanes & _LOW) >= threshold
-                lanes >>= _16
+        drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)
+        for c in range(len(drawn)):
+            drawn[c] = lanes[c] >= limit
 
 
 @_compiled
 def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, scale: Any, out: Any) -> None:
     """Rows of h with the elements dropped that `keep` does not keep, and the others scaled."""
-    words = h.shape[1] // 4
+    words, limit, factor, none = np.empty(h.shape[1] // 4, np.uint64), np.int16(threshold), scale[0], scale[1]
     for i in range(first, last):
-        row, left, begin = h[i], out[i], rows[i] * words
-        for word in range(words):
-            lanes = _hash(key, begin + word)
-            for lane in range(4):
-                c = 4 * word + lane
-                left[c] = row[c] * scale[0] if np.int16(lanes & _LOW) >= threshold else scale[1]
-                lanes >>= _16
+        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * len(words), words)
+        for c in range(len(row)):
+            left[c] = row[c] * factor if lanes[c] >= limit else none
+
+
+@_reordered
+def linear(first: int, last: int, h: Any, weight: Any, out: Any) -> None:
+    """Rows of h · weightᵀ, weight [few, units]."""
+    for i in range(first, last):
+        row = h[i]
+        for k in range(len(weight)):
+            other, total = weight[k], row.dtype.type(0)
+            for c in range(len(row)):
+                total += row[c] * other[c]
+            out[i, k] = total
 
 
 @_contracted
@@ -157,6 +172,62 @@ def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, den
             _add(out[i], begin, end, col, values, dense)
 
 
+@intrinsic
+def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
+    """Put the sum of entries begin … end - 1 of a CSR row times rows of PACKED bytes into `out`, from its `place` on.
+
+    The sum stays in registers, which numba's own loops over arrays do not manage; terms are added as `_add` does.
+    """
+    size = values.dtype.bitwidth // 8
+    lanes = PACKED // _VECTORS // size
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = zip(signature.args[2:6], arguments[2:6], strict=True)
+        columns, factors, rows, sums = (context.make_array(kind)(context, builder, a).data for kind, a in arrays)
+        number, index = context.get_value_type(types.intp), ir.IntType(32)
+        first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
+        vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
+        undefined, everywhere = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * lanes)) for _ in range(_VECTORS)]
+
+        def part(data: Any, offset: Any, which: int) -> Any:
+            return builder.bitcast(builder.gep(data, [builder.add(offset, number(which * lanes))]), vector.as_pointer())
+
+        for total in totals:
+            builder.store(ir.Constant(vector, [0.0] * lanes), total)
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            k = builder.add(first, loop.index)
+            row = context.cast(builder, builder.load(builder.gep(columns, [k])), col.dtype, types.intp)
+            factor = builder.insert_element(undefined, builder.load(builder.gep(factors, [k])), index(0))
+            factor = builder.shuffle_vector(factor, undefined, everywhere)
+            offset = builder.mul(row, number(lanes * _VECTORS))
+            for which, total in enumerate(totals):
+                term = builder.fmul(factor, builder.load(part(rows, offset, which), align=size), flags=("contract",))
+                builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
+        for which, total in enumerate(totals):
+            builder.store(builder.load(total), part(sums, at, which), align=size)
+        return context.get_dummy_value()
+
+    return types.void(begin, end, col, values, dense, out, place), emit
+
+
+@_contracted
+def matmul_packed(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
+) -> None:
+    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
+    rows read it; if `positive`, with 0 for what is below it."""
+    for block in range(len(packed)):
+        for i in range(first, last):
+            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
+    if positive:
+        for i in range(first, last):
+            row = out[i]
+            for c in range(len(row)):
+                if row[c] < 0:
+                    row[c] = 0
+
+
 @_reordered
 def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
     """Inner products left[row] · right[col] at the entries of a CSR matrix."""
@@ -168,6 +239,70 @@ def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, o
             b, total = right[col[k]], a.dtype.type(0)
             for c in range(width):
                 total += a[c] * b[c]
+            out[k] = total
+
+
+@_compiled
+def _entries(rowptr: Any, row: int) -> slice:
+    """Where a row of a CSR matrix is among the entries."""
+    return slice(rowptr[row], rowptr[row + 1])
+
+
+@_compiled
+def sum_places(
+    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
+) -> None:
+    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
+    room for them, how many each row has, after its place in `begin`."""
+    there = np.zeros(width, np.bool_)
+    for i in range(first, last):
+        for k in range(rowptr[i], rowptr[i + 1]):
+            for c in x_col[_entries(of_x, col[k])]:
+                there[c] = True
+        at = begin[i] if len(out) else 0
+        for c in range(width):
+            if there[c]:
+                if len(out):
+                    out[at] = c
+                at += 1
+                there[c] = False
+        if not len(out):
+            begin[i + 1] = at
+
+
+@_contracted
+def sums(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
+) -> None:
+    """Values of CSR · X at its `places`: where each row begins, the columns, and how many there may be."""
+    begin, column, width = places
+    total = np.empty(width, out.dtype)
+    for i in range(first, last):
+        total[:] = 0
+        for k in range(rowptr[i], rowptr[i + 1]):
+            value, there, row = values[k], x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])]
+            for e in range(len(row)):
+                total[np.uint32(there[e])] += value * row[e]  # unsigned: no look at whether it counts from the end
+        left, there = out[_entries(begin, i)], column[_entries(begin, i)]
+        for p in range(len(left)):
+            left[p] = total[np.uint32(there[p])]
+
+
+@_contracted
+def sum_gradients(
+    first: int, last: int, rowptr: Any, col: Any, grad: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
+) -> None:
+    """What the entries of a CSR matrix get from the gradient of its `sums`."""
+    begin, column, width = places
+    of_row = np.zeros(width, out.dtype)
+    for i in range(first, last):
+        given, there = grad[_entries(begin, i)], column[_entries(begin, i)]
+        for p in range(len(given)):
+            of_row[np.uint32(there[p])] = given[p]
+        for k in range(rowptr[i], rowptr[i + 1]):
+            there, row, total = x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])], out.dtype.type(0)
+            for e in range(len(row)):
+                total += of_row[np.uint32(there[e])] * row[e]
             out[k] = total
 
 
@@ -204,7 +339,8 @@ def root_gradients(
     for i in range(first, last):
         total = root.dtype.type(0)
         for k in range(rowptr[i], rowptr[i + 1]):
-            total += grad[k] * values[k] * root[col[k]]
+            if grad[k] != 0:  # of most arcs it is where few nodes are trained on
+                total += grad[k] * values[k] * root[col[k]]
         at_target[i] = total
 
 

@@ -6,7 +6,7 @@ Gathers are `index_select`, which on a CPU takes a half to a quarter of the time
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -138,13 +138,16 @@ def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: floa
 class Features:
     """Node features X [N, F], shared by all runs; kept sparse for the products where that is cheaper."""
 
+    gathered: ClassVar[bool] = False
+    """Whether they are summed along arcs before they are multiplied."""
+
     def __init__(self, x: Tensor) -> None:
         self.shape = (x.shape[0], x.shape[1])
         self.dense = x
         self.nnz = int(torch.count_nonzero(x))
         density = self.nnz / max(1, x.numel())
-        self._csr = to_csr(x) if density < _SPARSE_FORWARD else None
-        self._csr_t = to_csr(x.t()) if density < _SPARSE_BACKWARD else None
+        self.csr = to_csr(x) if density < _SPARSE_FORWARD else None
+        self.csr_t = to_csr(x.t()) if density < _SPARSE_BACKWARD else None
         self._blocks: _Blocks | None = None
 
     def matmul(self, weight: Tensor) -> Tensor:
@@ -155,15 +158,15 @@ class Features:
     @property
     def entries(self) -> int:
         """How many entries dropout draws for: dropping a zero changes nothing, so those of a sparse X are left out."""
-        return self.nnz if self._csr is not None else self.shape[0] * self.shape[1]
+        return self.nnz if self.csr is not None else self.shape[0] * self.shape[1]
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
-        if self._csr is None:
+        if self.csr is None:
             return DroppedFeatures(self.dense * keep.view(-1, *self.shape) * scale, None)
         blocks = self._blocks
         if blocks is None or blocks.runs != keep.shape[0]:
-            blocks = self._blocks = _Blocks(self._csr, keep.shape[0])
+            blocks = self._blocks = _Blocks(self.csr, keep.shape[0])
         return blocks.dropped(keep, scale)
 
     def of_run(self, run: int) -> Tensor:
@@ -180,9 +183,9 @@ class Features:
 
     def exact(self, kept: Tensor, width: int) -> bool:
         """Whether `columns` makes the same product, bit by bit, with a matrix of this width whose other rows are 0."""
-        if self._csr is None or self._csr_t is None:
+        if self.csr is None or self.csr_t is None:
             return False
-        return cpu.multiplies(int(kept[self._csr.col_indices()].sum()), width)
+        return cpu.multiplies(int(kept[self.csr.col_indices()].sum()), width)
 
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
@@ -190,19 +193,19 @@ class Features:
 
     def _entries_of(self, nodes: Tensor) -> Tensor:
         """Where the entries of some rows are among those of all rows."""
-        if self._csr is None:
+        if self.csr is None:
             return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
-        first, counts = self._csr.crow_indices()[nodes].long(), self._csr.crow_indices().diff()[nodes].long()
+        first, counts = self.csr.crow_indices()[nodes].long(), self.csr.crow_indices().diff()[nodes].long()
         before = counts.cumsum(0) - counts
         return torch.arange(int(counts.sum()), device=nodes.device) + (first - before).repeat_interleave(counts)
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return _each_run(self._csr if self._csr is not None else self.dense, weight)
+        return _each_run(self.csr if self.csr is not None else self.dense, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""
-        return _each_run(self._csr_t if self._csr_t is not None else self.dense.t(), grad)
+        return _each_run(self.csr_t if self.csr_t is not None else self.dense.t(), grad)
 
 
 class _FeatureRows(Features):
@@ -212,8 +215,8 @@ class _FeatureRows(Features):
         self.dense = base.dense[nodes]
         self.shape = (len(nodes), base.shape[1])
         self.nnz = int(torch.count_nonzero(self.dense))
-        self._csr = None if base._csr is None else to_csr(self.dense)
-        self._csr_t = None if base._csr_t is None else to_csr(self.dense.t())
+        self.csr = None if base.csr is None else to_csr(self.dense)
+        self.csr_t = None if base.csr_t is None else to_csr(self.dense.t())
         self._blocks = None
         self._entries = base.entries
         self._drawn = base._entries_of(nodes)
@@ -230,14 +233,14 @@ class _FeatureColumns(Features):
     """Some of the columns of sparse features, kept as all of them are."""
 
     def __init__(self, base: Features, kept: Tensor) -> None:
-        assert base._csr is not None
+        assert base.csr is not None
         self.shape = (base.shape[0], int(kept.sum()))
-        rowptr, col, values = _parts(base._csr)
+        rowptr, col, values = _parts(base.csr)
         rowptr, col, values = _compact(rowptr, col, values, kept[col])
         number = kept.cumsum(0, dtype=col.dtype) - 1
-        self._csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
+        self.csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
         self.nnz = len(col)
-        self._csr_t = None if base._csr_t is None else _some_rows(base._csr_t, kept)
+        self.csr_t = None if base.csr_t is None else _some_rows(base.csr_t, kept)
 
 
 def _some_rows(csr: Tensor, kept: Tensor) -> Tensor:

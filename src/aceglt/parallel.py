@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Lock
 from typing import Protocol, TypeVar
@@ -50,7 +50,7 @@ class Spare:
     may have one, and for the compiled kernels of all of them."""
 
     def __init__(self, cores: int) -> None:
-        self._cores, self._trainings, self._lock = cores, 0, Lock()
+        self._cores, self._trainings, self._beside, self._lock = cores, 0, 0, Lock()
         self._pool = ThreadPoolExecutor(cores)
 
     def close(self) -> None:
@@ -67,14 +67,25 @@ class Spare:
         finally:
             self._count(-1)
 
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self._trainings += change
-            cpu.lend(max(1, self._cores // max(1, self._trainings)))
+    def submit(self, work: Callable[..., Result], *arguments: object) -> Future[Result] | None:
+        """Begin some work beside a training, if there is a core for that; until it ends, it has one of its own."""
+        if 2 * self._trainings > self._cores:
+            return None
+        self._count(0, 1)
 
-    def executor(self) -> Executor | None:
-        """For a training to run something beside it now."""
-        return self._pool if 2 * self._trainings <= self._cores else None
+        def do() -> Result:
+            try:
+                return work(*arguments)
+            finally:
+                self._count(0, -1)
+
+        return self._pool.submit(do)
+
+    def _count(self, trainings: int, beside: int = 0) -> None:
+        with self._lock:
+            self._trainings += trainings
+            self._beside += beside
+            cpu.lend(max(1, self._cores // max(1, self._trainings + self._beside)))
 
 
 class _Over(Exception):  # noqa: N818

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from aceglt.ops import Features, ReadyFeatures
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
 _APART = 0.5  # of the nodes that training depends on, the share that validation does not, at most
+_SHARING = Lock()  # while what trainings share is made
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,10 @@ class Problem(ABC):
 
     def shared(self, steps: int) -> Shared | None:
         """What training on labels and validation share of their focus; None if that is too little to pay."""
-        if steps not in self._shares:
-            self._shares[steps] = self._share(steps)
-        return self._shares[steps]
+        with _SHARING:  # trainings side by side ask at once
+            if steps not in self._shares:
+                self._shares[steps] = self._share(steps)
+            return self._shares[steps]
 
     def _share(self, steps: int) -> Shared | None:
         train, val = self.focus("train", steps), self.focus("val", steps)

@@ -97,8 +97,7 @@ def fit(
     workers = threads(problem, backbone, len(groups), parts)
     if not workers:
         return _cat([train(g, observer) for g in groups])
-    if _smaller(*_focuses(problem, backbone, soft is None)):  # what the threads share is made before they begin
-        _shared(problem, backbone)
+    _focuses(problem, backbone, soft is None)  # what the threads share is made before they begin
     with closing(Spare(torch.get_num_threads())) as spare:
 
         def train_one(g: slice, observer: Observer | None) -> Fit:
@@ -152,7 +151,7 @@ class _Trainer:
     def _settle(self, masks: Masks, fixed: bool) -> None:
         """Find the places of training and validation, for alive edges, whose values are fixed or not, and what alive
         weights read."""
-        train, val = _places(self.problem, self.backbone, masks.edges, fixed, self.soft is None)
+        train, val = self._read_well(*_places(self.problem, self.backbone, masks.edges, fixed, self.soft is None))
         rows = None
         if self.contrast is None:
             alive = self.backbone.prunable.split(masks.weights)
@@ -160,9 +159,18 @@ class _Trainer:
             rows = self._leave_out_features(alive, units, (train, val))
         self.train = train.reading(rows)
         self.val = self.train if val is train else val.reading(rows)
-        self.shared = _shared(self.problem, self.backbone) if masks.runs == 1 and val is not train else None
+        alike = val is not train and not train.features.gathered and not val.features.gathered
+        self.shared = _shared(self.problem, self.backbone) if masks.runs == 1 and alike else None
         if self.shared is not None and rows is not None:
             self.shared = self.shared.reading(rows)
+
+    def _read_well(self, train: _Place, val: _Place) -> tuple[_Place, _Place]:
+        """The places with features as the backbone had best read them."""
+        if self.contrast is not None or val is train:
+            return train, val
+        made = ((place, self.backbone.reading(place.features, place.graph, place is train)) for place in (train, val))
+        first, second = (replace(place, features=features) for place, features in made)
+        return first, second
 
     def _leave_out_units(self, alive: Weights) -> Tensor | None:
         """[H] the hidden units that alive weights read, where leaving out the others pays."""
@@ -224,7 +232,7 @@ class _Trainer:
         wanted = [*trained.values(), *([edge_values] if elements.scored else [])]
         grads = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         if later is not None:
-            elements.remember(self.progress.validated(later.result()))
+            elements.remember(self.progress.validated(cpu.wait(later)))
         elements.update(dict(zip(trained, grads, strict=False)), grads[-1] if elements.scored else None)
         self.progress.trained(loss.detach())
 
@@ -237,10 +245,9 @@ class _Trainer:
 
     def _begin_to_judge(self, weights: Weights, features: Features) -> Future[Tensor] | None:
         """Validate what the last epoch left beside the training step, where a core is to spare for that."""
-        beside = self.spare.executor() if self.spare is not None and self._begun else None
-        if beside is None or self.val is self.train or self.backbone.buffers:
+        if self.spare is None or not self._begun or self.val is self.train or self.backbone.buffers:
             return None
-        return beside.submit(self._validate, weights, features)
+        return self.spare.submit(self._validate, weights, features)
 
     def _judge(self, weights: Weights, features: Features | None = None, state: Any = None) -> None:
         """Validate what the last epoch left. Before the first, only a recording needs that, to be like the others."""

@@ -152,6 +152,10 @@ class Backbone(ABC):
         """Outputs [S, N, C] for evaluation."""
         return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
 
+    def reading(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
+        """The features as this network had best read them on a graph, with gradients or without."""
+        return x
+
     def layers(self, weights: Weights) -> Sequence[Spec]:
         """The same network for inference, layer by layer; weights of one run, without the leading dimension.
 

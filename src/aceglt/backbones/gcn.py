@@ -32,6 +32,9 @@ class GCN(Backbone):
         self.other = Layout(())
         self.aggregation_widths = (hidden, out_features)
 
+    def reading(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
+        return cpu_gcn.gathered(x, graph, self.aggregation_widths[0], trained)
+
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         if self._compiled(graph, weights):
             return cpu_gcn.stem(weights["layer0.weight"], graph, edge_values, x)
