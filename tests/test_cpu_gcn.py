@@ -126,7 +126,8 @@ def test_training_is_the_same_with_sums_first(scoring: Scoring | None, monkeypat
 
 @pytest.mark.usefixtures("sparse")
 def test_sums_come_first_where_they_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for made, pays in ((popular_problem(), True), (problem(), False)):
+    wide = Problem.from_data(tiny_data(features=60), "wide")
+    for made, pays in ((popular_problem(), True), (wide, False)):
         graph = made.graph.batch(torch.ones(1, made.graph.num_edges, dtype=torch.bool), self_loops=True)
         focus = made.focus("val", 2)
         x = cpu_gcn.gathered(focus.features, graph.within(focus.field), 8, trained=False)

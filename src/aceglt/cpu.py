@@ -202,7 +202,7 @@ def multiply(rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Te
     begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
     size, block = len(col) * dense.shape[1], _BLOCK // dense[0].nbytes
     if _packs(len(col), dense, compiled.PACKED):
-        packed = dense.view(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
+        packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
         arguments = *arrays[:3], _array(packed), arrays[4], positive
         _divided(compiled.matmul_packed, begin, *arguments, size=size)
     elif not positive and dense.nbytes > _BLOCKED and len(col) * block >= 4 * len(out) * len(dense):

@@ -32,21 +32,17 @@ class GatheredFeatures(Features):
     gathered = True
 
     def __init__(self, base: Features, block: Block) -> None:
-        csr = base.csr
-        assert csr is not None
-        self.shape, self.nnz = base.shape, base.nnz
-        self.csr, self.csr_t, self._base, self._block = csr, base.csr_t, base, block
-        self.sums = cpu.Sums(block.rowptr, block.col32, csr)
-
-    @property
-    def entries_of_sums(self) -> int:
-        return len(self.sums.col)
+        assert base.csr is not None
+        self.shape, self.nnz, self.csr, self.csr_t = base.shape, base.nnz, base.csr, base.csr_t
+        self._base, self._block = base, block
+        self.sums = cpu.Sums(block.rowptr, block.col32, base.csr)
 
     def columns(self, kept: Tensor) -> GatheredFeatures:
         return GatheredFeatures(self._base.columns(kept), self._block)
 
     def exact(self, kept: Tensor, width: int) -> bool:
-        return True
+        assert self.csr is not None
+        return cpu.computes(self.csr.values(), self._block.targets * width) or super().exact(kept, width)
 
     def units(self, sums: Tensor, weight: Tensor) -> Tensor:
         """[T, H] their product with a weight [F, H], with 0 for what is below it."""
@@ -75,15 +71,17 @@ class GatheredFeatures(Features):
 
 def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
     """The features as a first layer of this width had best read them: to be summed first, or as they are."""
+    if x.csr is None or graph.runs > 1 or x.csr.device.type != "cpu":
+        return x
     block = graph.layer(0)
-    if x.csr is None or graph.runs > 1 or not cpu.computes(x.csr.values(), block.targets * width):
+    if not cpu.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
     if block.targets * x.shape[1] > _MOST * rows:
         return x
     made = GatheredFeatures(x, block)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
-    return made if passes * made.entries_of_sums < others * rows else x
+    return made if passes * len(made.sums.col) < others * rows else x
 
 
 def stem(weight: Tensor, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:

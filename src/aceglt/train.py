@@ -151,9 +151,11 @@ class _Trainer:
     def _settle(self, masks: Masks, fixed: bool) -> None:
         """Find the places of training and validation, for alive edges, whose values are fixed or not, and what alive
         weights read."""
-        train, val = self._read_well(*_places(self.problem, self.backbone, masks.edges, fixed, self.soft is None))
+        train, val = _places(self.problem, self.backbone, masks.edges, fixed, self.soft is None)
         rows = None
         if self.contrast is None:
+            if val is not train:
+                train, val = train.prepared(self.backbone, True), val.prepared(self.backbone, False)
             alive = self.backbone.prunable.split(masks.weights)
             units = self._leave_out_units(alive)
             rows = self._leave_out_features(alive, units, (train, val))
@@ -163,14 +165,6 @@ class _Trainer:
         self.shared = _shared(self.problem, self.backbone) if masks.runs == 1 and alike else None
         if self.shared is not None and rows is not None:
             self.shared = self.shared.reading(rows)
-
-    def _read_well(self, train: _Place, val: _Place) -> tuple[_Place, _Place]:
-        """The places with features as the backbone had best read them."""
-        if self.contrast is not None or val is train:
-            return train, val
-        made = ((place, self.backbone.reading(place.features, place.graph, place is train)) for place in (train, val))
-        first, second = (replace(place, features=features) for place, features in made)
-        return first, second
 
     def _leave_out_units(self, alive: Weights) -> Tensor | None:
         """[H] the hidden units that alive weights read, where leaving out the others pays."""
@@ -370,6 +364,10 @@ class _Place:
     """What is computed, if not everything."""
     spread: Callable[[Tensor], Tensor] | None
     """Makes values of the place's edges from those of the training edges, if they are others."""
+
+    def prepared(self, backbone: Backbone, trained: bool) -> _Place:
+        """The same place with features as the backbone had best read them."""
+        return replace(self, features=backbone.prepared(self.features, self.graph, trained))
 
     def reading(self, features: Tensor | None) -> _Place:
         """The same place with some of the features ([F] bool) alone; None is all."""

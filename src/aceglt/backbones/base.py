@@ -152,7 +152,7 @@ class Backbone(ABC):
         """Outputs [S, N, C] for evaluation."""
         return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
 
-    def reading(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
+    def prepared(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
         """The features as this network had best read them on a graph, with gradients or without."""
         return x
 

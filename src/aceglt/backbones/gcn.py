@@ -32,7 +32,7 @@ class GCN(Backbone):
         self.other = Layout(())
         self.aggregation_widths = (hidden, out_features)
 
-    def reading(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
+    def prepared(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
         return cpu_gcn.gathered(x, graph, self.aggregation_widths[0], trained)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
