@@ -158,6 +158,17 @@ def test_sums_without_features_that_nothing_reads_change_no_bit(
         assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
 
 
+@pytest.mark.usefixtures("sparse")
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard masks", "scores"])
+def test_a_network_that_reads_no_feature_is_trained_all_the_same(scoring: Scoring | None) -> None:
+    made = popular_problem()
+    masks = Masks.full(1, Counts(made.x.shape[1] * 8 + 8 * made.out_features, made.graph.num_edges))
+    masks.weights[:, : made.x.shape[1] * 8] = False
+    found = trained(made, scoring, masks)
+    ours = found.params.prunable if scoring is None else found.scores.weights
+    assert torch.equal(ours != 0, masks.weights)
+
+
 def test_units_that_are_left_out_draw_nothing_else_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     units = torch.tensor([True, False, True, True, False, True, False, False])
     compiled = passed(problem(), None, True, units)
