@@ -37,7 +37,11 @@ def main(arguments: list[str] | None = None) -> None:
     tuned.add_argument("dataset")
     tuned.add_argument("axis", choices=("model", "graph"))
     tuned.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="field of Config, or option of ace; repeatable"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="field of Config, option of ace, or prototype; repeatable",
     )
     tuned.add_argument(
         "--fold", action="append", type=int, help="repeatable; 0 is the split of the data [default: 0 to 3]"

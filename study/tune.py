@@ -133,8 +133,11 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
     if unknown := sorted(changed.keys() - {*_SETTINGS, "prototype"} | changed.keys() & _NOT_TUNED):
         raise ConfigError(f"{', '.join(unknown)} is no setting to tune; fields of Config and options of ace are")
-    if changed.get("prototype", "none") not in PROTOTYPES:
-        raise ConfigError(f"no prototype '{changed['prototype']}'; there are {', '.join(PROTOTYPES)}")
+    prototype = changed.get("prototype", "none")
+    if str(prototype) not in PROTOTYPES:
+        raise ConfigError(f"no prototype '{prototype}'; there are {', '.join(PROTOTYPES)}")
+    if prototype != "none" and (changed["signal"] != "teacher" or not changed["degree_bonus"]):
+        raise ConfigError(f"prototype '{prototype}' needs signal=teacher and a degree_bonus above 0, which it replaces")
     return {**fixed, **changed}
 
 

@@ -309,6 +309,8 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
         (["test=true"], "test is no setting to tune"),
         (["preset=ugs"], "preset is no setting to tune"),
         (["levels=3"], "levels is the same in all searches for tuning"),
+        (["prototype=averaged-teacher", "signal=labels"], "'averaged-teacher' needs signal=teacher"),
+        (["prototype=edges-by-effect", "degree_bonus=0"], "'edges-by-effect' needs signal=teacher and a degree_bonus"),
         (["prototype=nothing"], "no prototype 'nothing'; there are none, averaged-teacher, edges-by-effect"),
     ],
 )

@@ -387,10 +387,10 @@ def _divided(kernel: Callable[..., None], work: Any, *arguments: Any, size: int 
 def _offered(take: Callable[[], None]) -> Iterator[list[Future[None]]]:
     """Inside, threads that wait may take a share of the work; gives the list of who did."""
     helpers: list[Future[None]] = []
-    with _changed:
-        _offers[id(helpers)] = take, helpers
-        _changed.notify_all()
     try:
+        with _changed:
+            _offers[id(helpers)] = take, helpers
+            _changed.notify_all()
         yield helpers
     finally:
         with _changed:

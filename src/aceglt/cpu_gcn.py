@@ -15,6 +15,7 @@ from aceglt.graph import Block, GraphBatch, pointers
 from aceglt.ops import Features, slots
 
 _MOST = 3  # sums that there may be at most, for each row that is read otherwise, where they are counted
+_INT32 = 2**31 - 1
 
 Draw = Callable[[Tensor], Tensor]
 """Drops elements of h [1, n, H]."""
@@ -35,7 +36,18 @@ class GatheredFeatures(Features):
         assert base.csr is not None
         self.shape, self.nnz, self.csr, self.csr_t = base.shape, base.nnz, base.csr, base.csr_t
         self._base, self._block = base, block
-        self.sums = cpu.Sums(block.rowptr, block.col32, base.csr)
+        self._sums = cpu.Sums(block.rowptr, block.col32, base.csr)
+        self._kept: Tensor | None = None
+
+    @property
+    def entries_of_sums(self) -> int:
+        return len(self._sums.col)
+
+    def sums(self, arcs: Tensor, fixed: bool) -> Tensor:
+        """Entries of the sums, from the values of arcs; made once where those are fixed."""
+        made = self._sums.of(arcs) if self._kept is None else self._kept
+        self._kept = made if fixed else None
+        return made
 
     def columns(self, kept: Tensor) -> GatheredFeatures:
         return GatheredFeatures(self._base.columns(kept), self._block)
@@ -47,7 +59,7 @@ class GatheredFeatures(Features):
     def units(self, sums: Tensor, weight: Tensor) -> Tensor:
         """[T, H] their product with a weight [F, H], with 0 for what is below it."""
         out = weight.new_empty(self._block.targets, weight.shape[1])
-        cpu.multiply(self.sums.rowptr, self.sums.col, sums, weight, out, positive=True)
+        cpu.multiply(self._sums.rowptr, self._sums.col, sums, weight, out, positive=True)
         return out
 
     def weight_gradient(self, sums: Tensor, grad: Tensor) -> Tensor:
@@ -59,14 +71,14 @@ class GatheredFeatures(Features):
 
     def arc_gradient(self, weight: Tensor, grad: Tensor) -> Tensor:
         """[A] of the layer's arcs, from that [T, H] of the units."""
-        return self.sums.gradient(cpu.products(self.sums.rowptr, self.sums.col, grad, weight))
+        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, weight))
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Where the rows of the transposed sums begin, their columns, and their order among the sums."""
-        row = torch.arange(self._block.targets).repeat_interleave(self.sums.rowptr.diff())
-        order = self.sums.col.argsort(stable=True)
-        return pointers(self.sums.col[order], self.shape[1]), row[order].int(), order
+        row = torch.arange(self._block.targets).repeat_interleave(self._sums.rowptr.diff())
+        order = self._sums.col.argsort(stable=True)
+        return pointers(self._sums.col[order], self.shape[1]), row[order].int(), order
 
 
 def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
@@ -77,11 +89,11 @@ def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Featu
     if not cpu.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
-    if block.targets * x.shape[1] > _MOST * rows:
+    if block.targets * x.shape[1] > min(_MOST * rows, _INT32):
         return x
     made = GatheredFeatures(x, block)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
-    return made if passes * len(made.sums.col) < others * rows else x
+    return made if passes * made.entries_of_sums < others * rows else x
 
 
 def stem(weight: Tensor, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
@@ -108,8 +120,8 @@ class _Stem(torch.autograd.Function):
         adjacency, values, root = _normalised(graph, edge_values)
         picked = _picked(first, adjacency)
         if isinstance(x, GatheredFeatures):
-            factors = _sums(graph, x, picked)
-            hidden, other = x.units(factors, weight[0]).unsqueeze(0), weight
+            factors, other = x.sums(picked, graph.fixed), weight
+            hidden = x.units(factors, weight[0]).unsqueeze(0)
         else:
             factors, other = picked, x.product(weight)
             hidden = other.new_empty(1, first.targets, other.shape[2])
@@ -180,16 +192,6 @@ def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor,
     made = cpu.normalised(graph, slots(edge_values))
     if graph.fixed:
         graph.kept["normalised"] = made
-    return made
-
-
-def _sums(graph: GraphBatch, x: GatheredFeatures, picked: Tensor) -> Tensor:
-    """Of features along arcs; made once where values are fixed."""
-    if "sums" in graph.kept:
-        return graph.kept["sums"]  # type: ignore[no-any-return]
-    made = x.sums.of(picked)
-    if graph.fixed:
-        graph.kept["sums"] = made
     return made
 
 

@@ -193,8 +193,6 @@ def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: A
         def part(data: Any, offset: Any, which: int) -> Any:
             return builder.bitcast(builder.gep(data, [builder.add(offset, number(which * lanes))]), vector.as_pointer())
 
-        for total in totals:
-            builder.store(ir.Constant(vector, [0.0] * lanes), total)
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
             k = builder.add(first, loop.index)
             row = context.cast(builder, builder.load(builder.gep(columns, [k])), col.dtype, types.intp)

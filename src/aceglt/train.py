@@ -154,10 +154,10 @@ class _Trainer:
         train, val = _places(self.problem, self.backbone, masks.edges, fixed, self.soft is None)
         rows = None
         if self.contrast is None:
-            if val is not train:
-                train, val = train.prepared(self.backbone, True), val.prepared(self.backbone, False)
             alive = self.backbone.prunable.split(masks.weights)
             units = self._leave_out_units(alive)
+            if val is not train:
+                train, val = train.prepared(self.network, True), val.prepared(self.network, False)
             rows = self._leave_out_features(alive, units, (train, val))
         self.train = train.reading(rows)
         self.val = self.train if val is train else val.reading(rows)

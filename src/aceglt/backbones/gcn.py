@@ -33,7 +33,8 @@ class GCN(Backbone):
         self.aggregation_widths = (hidden, out_features)
 
     def prepared(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
-        return cpu_gcn.gathered(x, graph, self.aggregation_widths[0], trained)
+        width = self.aggregation_widths[0] if self.units is None else int(self.units.sum())
+        return cpu_gcn.gathered(x, graph, width, trained)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         if self._compiled(graph, weights):
