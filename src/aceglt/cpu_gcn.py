@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aceglt import cpu
 from aceglt.graph import Block, GraphBatch, pointers
-from aceglt.ops import Features, slots
+from aceglt.ops import Features, ReadyFeatures, slots
 
 _MOST = 3  # sums that there may be at most, for each row that is read otherwise, where they are counted
 _INT32 = 2**31 - 1
@@ -123,9 +123,9 @@ class _Stem(torch.autograd.Function):
             factors, other = x.sums(picked, graph.fixed), weight
             hidden = x.units(factors, weight[0]).unsqueeze(0)
         else:
-            factors, other = picked, x.product(weight)
+            factors, other = picked, x.of_all if isinstance(x, ReadyFeatures) else x.product(weight)
             hidden = other.new_empty(1, first.targets, other.shape[2])
-            cpu.multiply(first.rowptr, first.col32, picked, other[0], hidden[0], positive=True)
+            cpu.multiply(first.rowptr, _sources(first, x), picked, other[0], hidden[0], positive=True)
         ctx.graph, ctx.x = graph, x
         if ctx.needs_input_grad[1]:
             ctx.save_for_backward(factors, other, values, root)
@@ -149,7 +149,7 @@ class _Stem(torch.autograd.Function):
         if isinstance(x, GatheredFeatures):
             of_picked = x.arc_gradient(other[0], grad)
         else:
-            of_picked = cpu.products(first.rowptr, first.col32, grad, other[0])
+            of_picked = cpu.products(first.rowptr, _sources(first, x), grad, other[0])
         of_arcs = _spread(first, of_picked, len(values)).add_(of_adjacency)
         of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs)
         return of_weight, of_slots[:-1].unsqueeze(0), None, None
@@ -193,6 +193,11 @@ def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor,
     if graph.fixed:
         graph.kept["normalised"] = made
     return made
+
+
+def _sources(block: Block, x: Features) -> Tensor:
+    """[A] where the product of each arc's source is."""
+    return x.places.index_select(0, block.col) if isinstance(x, ReadyFeatures) else block.col32
 
 
 def _picked(block: Block, values: Tensor) -> Tensor:

@@ -333,14 +333,15 @@ class PermutedFeatures(Features):
 
 
 class ReadyFeatures(Features):
-    """Features whose product with the weight of this step is known already."""
+    """Features whose product with the weight of this step is known already, among that of others."""
 
-    def __init__(self, base: Features, product: Tensor) -> None:
+    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
+        """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
         self.shape, self.nnz = base.shape, base.nnz
-        self._base, self._product = base, product
+        self._base, self.of_all, self.places = base, of_all, places
 
     def product(self, weight: Tensor) -> Tensor:
-        return self._product
+        return self.of_all.index_select(1, self.places)
 
     def gradient(self, grad: Tensor) -> Tensor:
         return self._base.gradient(grad)

@@ -77,12 +77,12 @@ class Focus:
 
 @dataclass(frozen=True)
 class Shared:
-    """Features of the nodes that training and validation depend on, validation's first, so that those of both are
-    multiplied by a weight once."""
+    """Features of the nodes that training and validation depend on, so that those of both are multiplied by a weight
+    once."""
 
     features: Features
-    train: Tensor  # [n] where the training's nodes are
-    val: int  # how many are validation's
+    train: Tensor  # [n] int32, where the training's nodes are
+    val: Tensor  # and where the validation's are
 
     def reading(self, features: Tensor) -> Shared:
         """The same with some of the features ([F] bool) alone."""
@@ -91,8 +91,7 @@ class Shared:
     def ready(self, weight: Tensor, train: Features, val: Features) -> tuple[Features, Features]:
         """Features of training and of validation, for passes that begin with their product with this weight."""
         product = self.features.product(weight)
-        of_train, of_val = product.index_select(1, self.train), product[:, : self.val]
-        return ReadyFeatures(train, of_train), ReadyFeatures(val, of_val)
+        return ReadyFeatures(train, product, self.train), ReadyFeatures(val, product, self.val)
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,8 @@ class Problem(ABC):
         if len(apart) > _APART * len(others):
             return None
         place[apart] = len(nodes) + torch.arange(len(apart), device=apart.device)
-        return Shared(self.features.rows(torch.cat([nodes, apart])), place[others], len(nodes))
+        features = self.features.rows(torch.cat([nodes, apart]))
+        return Shared(features, place[others].int(), place[nodes].int())
 
     @cached_property
     def _shares(self) -> dict[int, Shared | None]:
