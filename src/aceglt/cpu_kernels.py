@@ -141,6 +141,14 @@ def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) ->
             total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
 
 
+@_compiled
+def _cut_off(row: Any) -> None:
+    """Put 0 for what is below it."""
+    for c in range(len(row)):
+        if row[c] < 0:
+            row[c] = 0
+
+
 @_contracted
 def matmul(
     first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
@@ -153,9 +161,7 @@ def matmul(
         row[:] = 0
         _add(row, begin, end, col, values, dense)
         if positive:
-            for c in range(len(row)):
-                if row[c] < 0:
-                    row[c] = 0
+            _cut_off(row)
 
 
 @_contracted
@@ -220,10 +226,7 @@ def matmul_packed(
             _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
     if positive:
         for i in range(first, last):
-            row = out[i]
-            for c in range(len(row)):
-                if row[c] < 0:
-                    row[c] = 0
+            _cut_off(out[i])
 
 
 @_reordered
