@@ -71,15 +71,20 @@ def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, sca
 
 
 @_reordered
+def _dot(a: Any, b: Any) -> Any:
+    """The inner product of two rows."""
+    total = a.dtype.type(0)
+    for c in range(len(a)):
+        total += a[c] * b[c]
+    return total
+
+
+@_compiled
 def linear(first: int, last: int, h: Any, weight: Any, out: Any) -> None:
     """Rows of h · weightᵀ, weight [few, units]."""
     for i in range(first, last):
-        row = h[i]
         for k in range(len(weight)):
-            other, total = weight[k], row.dtype.type(0)
-            for c in range(len(row)):
-                total += row[c] * other[c]
-            out[i, k] = total
+            out[i, k] = _dot(h[i], weight[k])
 
 
 @_contracted
@@ -229,18 +234,13 @@ def matmul_packed(
             _cut_off(out[i])
 
 
-@_reordered
+@_compiled
 def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
     """Inner products left[row] · right[col] at the entries of a CSR matrix."""
-    width = left.shape[1]
     for i in range(first, last):
-        a = left[i]
         _fetch(right, col, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
         for k in range(rowptr[i], rowptr[i + 1]):
-            b, total = right[col[k]], a.dtype.type(0)
-            for c in range(width):
-                total += a[c] * b[c]
-            out[k] = total
+            out[k] = _dot(left[i], right[col[k]])
 
 
 @_compiled
