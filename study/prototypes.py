@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from aceglt import levels, rng, train
 from aceglt.backbones.base import Params
 from aceglt.levels import Search, State
-from aceglt.masks import Masks
+from aceglt.masks import Masks, Scores
 
 _WARM = 50  # epochs of the dense training before its outputs are averaged
 _PROBES = 64  # random directions that the effect of an edge is measured along
@@ -98,6 +100,33 @@ def edges_by_effect() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def averaged_scores(weights: bool) -> Iterator[None]:
+    """Scores of edges, with `weights` those of weights too, are the mean over the epochs of their training."""
+    plain: Any = train.fit
+
+    def fit(*arguments: Any, scoring: Any, watch: Any, **options: Any) -> Any:
+        if scoring is None:
+            return plain(*arguments, scoring=scoring, watch=watch, **options)
+        sums: dict[int, tuple[Tensor, Tensor]] = {}  # of weights and of edges, by the first of the runs
+        epochs = 0
+
+        def add(runs: slice, epoch: int, scores: Scores) -> bool:
+            nonlocal epochs
+            epochs, (of_weights, of_edges) = epoch, sums.get(runs.start, (0.0, 0.0))
+            sums[runs.start] = of_weights + scores.weights, of_edges + scores.edges
+            return False
+
+        found = plain(*arguments, scoring=scoring, watch=add, **options)
+        of_weights, of_edges = (torch.cat(side) / epochs for side in zip(*(sums[r] for r in sorted(sums)), strict=True))
+        return replace(found, scores=Scores(of_weights if weights else found.scores.weights, of_edges))
+
+    with patch.object(levels, "fit", fit):
+        yield
+
+
 PROTOTYPES: dict[str, Callable[[], Any]] = {
-    "none": nullcontext, "averaged-teacher": averaged_teacher, "edges-by-effect": edges_by_effect
+    "none": nullcontext, "averaged-teacher": averaged_teacher, "edges-by-effect": edges_by_effect,
+    "averaged-edge-scores": partial(averaged_scores, weights=False),
+    "averaged-scores": partial(averaged_scores, weights=True),
 }  # fmt: skip

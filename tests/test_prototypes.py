@@ -11,7 +11,9 @@ from torch.autograd.functional import jacobian
 from aceglt.backbones import GCN
 from aceglt.config import Config
 from aceglt.levels import Search, State
+from aceglt.masks import Scores
 from aceglt.methods import Random
+from aceglt.update import Scoring
 from study import prototypes
 
 SEEDS = (0, 1)
@@ -59,3 +61,21 @@ def test_the_effect_of_an_edge_is_the_size_of_its_derivative(monkeypatch: pytest
         )
         expected = (slopes.flatten(0, 2).square().sum(dim=0) / 12).sqrt()  # the variance of a probe is 1/12
         torch.testing.assert_close(found[run], expected[0], rtol=0.1, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_scores_are_the_mean_of_their_epochs(weights: bool) -> None:
+    search, epochs = _search(3), 3
+    masks = search.full_masks()
+
+    def scores(epochs: int) -> Scores:
+        found = search._fit(1, "scores", masks, epochs, Scoring(0.0, 0.0, decay=False, clamp=False, epoch="last"))
+        assert found.scores is not None
+        return found.scores
+
+    plain = [scores(epoch + 1) for epoch in range(epochs)]
+    with prototypes.averaged_scores(weights):
+        found = scores(epochs)
+    torch.testing.assert_close(found.edges, Scores.mean(plain).edges)
+    torch.testing.assert_close(found.weights, (Scores.mean(plain) if weights else plain[-1]).weights)
+    assert not torch.equal(found.edges, plain[-1].edges)
