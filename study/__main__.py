@@ -14,7 +14,7 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
-from study.cells import PARTS, collect
+from study.cells import PARTS, ROOT, collect
 from study.page import write
 from study.tune import FOLDS, RECORD, SEEDS, tune
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
     commands.add_parser(
-        "page", help="write docs/study, the tables of docs/study.md and README.md, and results/table1/levels.csv"
+        "page", help="write docs/study, the tables of docs/study.md and README.md, and results/PART/levels.csv"
     )
     tuned = commands.add_parser("tune", help=f"search with other settings than ours and add to {RECORD}")
     tuned.add_argument("dataset")
@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _do(given: argparse.Namespace) -> None:
+    if given.command in ("collect", "page") and not ROOT.is_dir():
+        raise ConfigError(f"no {ROOT} here; run it in the root of the repository")
     if given.command == "collect":
         if not (given.folder / "runs").is_dir():
             raise ConfigError(f"{given.folder} has no runs; it should be the --out of a reproduction")

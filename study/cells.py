@@ -114,6 +114,17 @@ def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
         yield from json.loads(path.read_text())
 
 
+def by_cell(part: Part, folder: Path = ROOT) -> dict[Cell, Results]:
+    """All kept results of a part; another split than the given one is part of the cell's name."""
+    kept, found = {_identity(result): result for result in load(part, folder)}, {}
+    for cell, scale in product(part.cells, part.scales):
+        split = scale.settings.get("split", "given")
+        if (cell.name, split) in kept:
+            variant = cell.variant if split == "given" else "/".join(filter(None, (cell.variant, split)))
+            found[replace(cell, variant=variant)] = kept[cell.name, split]
+    return found
+
+
 def of_exhibits(names: Sequence[str], folder: Path = ROOT) -> dict[str, dict[Cell, Results]]:
     """What is kept of the searches of tables and figures of the paper, whichever part they belong to."""
     kept = {_identity(result): result for part in (TABLE1, *FURTHER) for result in load(part, folder)}

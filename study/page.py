@@ -1,4 +1,4 @@
-"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/table1/levels.csv, the
+"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/PART/levels.csv, the
 tables in docs/study.md and README.md, and docs/study/NAME.md of further tables and figures of the paper."""
 
 from __future__ import annotations
@@ -16,11 +16,25 @@ from aceglt.reproduction.layouts import METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.registry import Exhibit, exhibit
-from aceglt.reproduction.summary import Found, runs_table
+from aceglt.reproduction.summary import Found, levels_csv, runs_table
 from aceglt.reproduction.summary import page as reproduced
-from aceglt.reproduction.tables import csv_rows, pipe_table
+from aceglt.reproduction.tables import pipe_table
 from aceglt.stats import CRITERIA, mean_std
-from study.cells import DRAWS, EQUAL_COST, FURTHER, METHODS, ONE_SHOT, ROOT, SPLITS, TABLE1, Results, load, of_exhibits
+from study.cells import (
+    DRAWS,
+    EQUAL_COST,
+    FURTHER,
+    METHODS,
+    ONE_SHOT,
+    PARTS,
+    ROOT,
+    SPLITS,
+    TABLE1,
+    Results,
+    by_cell,
+    load,
+    of_exhibits,
+)
 from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
@@ -59,7 +73,9 @@ def write(
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     write_atomic(docs / "table1.md", page(found, backbones).encode())
-    write_atomic(folder / TABLE1.name / "levels.csv", levels_csv(found).encode())
+    for part in PARTS.values():
+        if kept := by_cell(part, folder):
+            write_atomic(folder / part.name / "levels.csv", levels_csv(kept).encode())
     refresh(docs.with_suffix(".md"), tables(folder, record))
     refresh(readme, {"sparsest": sparsest(found)} if found else {})
     for name, searches in of_exhibits(EXHIBITS, folder).items():
@@ -243,22 +259,6 @@ def _quoted(group: Group, method: str) -> str:
 
 def _percent(values: Sequence[float]) -> str:
     return entry_of(values, "test").text
-
-
-def levels_csv(found: Sequence[Group]) -> str:
-    """Every level of every search."""
-    heads = ("dataset", "backbone", "axis", "method", "seeds", "level", "model_sparsity", "graph_sparsity",
-             "val_mean", "val_std", "test_mean", "test_std")  # fmt: skip
-    rows: list[list[Any]] = []
-    for group in found:
-        for method, result in group.results.items():
-            dense = {**result["dense"], "level": 0, "model_sparsity": 0.0, "graph_sparsity": 0.0}
-            search = (group.dataset, group.backbone, group.axis, method, len(result["seeds"]))
-            for level in (dense, *result["levels"]):
-                sparsities = [round(level[f"{axis}_sparsity"], 4) for axis in AXES]
-                readings = [round(v, 5) for name in ("val", "test") for v in mean_std(level[name])]
-                rows.append([*search, level["level"], *sparsities, *readings])
-    return csv_rows(heads, rows)
 
 
 def draw(found: Sequence[Group], path: Path) -> None:

@@ -21,8 +21,10 @@ from aceglt.config import Config
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
 from aceglt.reproduction import Scale, exhibit, reproduce
+from aceglt.reproduction.summary import levels_csv
 from aceglt.runner import build_method
 from study import cells, compare, page, tune
+from study.__main__ import main
 from study.compare import Group, groups, pooled
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +108,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
     assert (tmp_path / "docs" / "gcn.svg").read_text().startswith("<?xml")
-    assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 2
 
 
 def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
@@ -127,6 +129,10 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
     assert len(cells.collect(part, tmp_path / "out", "abc", tmp_path)) == 2 * 2 + 1
     kept = list(cells.load(part, tmp_path))
     assert kept[0]["command"].endswith("--cell citeseer/gcn/graph/random --seeds 0,1 --split random:1")
+    assert {cell.name: len(found["levels"]) for cell, found in cells.by_cell(part, tmp_path).items()} == {
+        "citeseer/gcn/graph/ace/random:1": 1,
+        **{f"{name}/random:{seed}": 1 for name in names for seed in (1, 2)},
+    }
     monkeypatch.setattr(compare, "SPLITS", part)
     (group,) = groups(pooled(kept))
     assert list(group.results) == ["random", "ugs"]
@@ -137,6 +143,16 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
     with pytest.raises(ConfigError, match="splits has no cell 'cora/gat'"):
         part.search(tmp_path / "out", ["cora/gat"], 2, silent)
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments", [["page"], ["collect", "out"]])
+def test_what_is_kept_is_looked_for_in_the_root_of_the_repository(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: no results here; run it in the root"):
+        main(arguments)
+    assert not list(tmp_path.iterdir())
 
 
 def test_at_equal_cost_methods_have_about_the_epochs_of_ace() -> None:
@@ -168,7 +184,8 @@ def test_pages_are_made_of_what_is_kept() -> None:
     found = groups(list(cells.load(cells.TABLE1, KEPT)))
     backbones = list(dict.fromkeys(group.backbone for group in found))
     assert (ROOT / "docs/study/table1.md").read_text() == page.page(found, backbones)
-    assert (KEPT / "table1" / "levels.csv").read_text() == page.levels_csv(found)
+    for part in cells.PARTS.values():
+        assert (KEPT / part.name / "levels.csv").read_text() == levels_csv(cells.by_cell(part, KEPT))
     text = (ROOT / "docs/study.md").read_text() + (ROOT / "README.md").read_text()
     tables = page.tables(KEPT, ROOT / tune.RECORD) | {"sparsest": page.sparsest(found)}
     assert {"accuracy", "winners", "folds"} <= set(tables)
