@@ -43,12 +43,6 @@ class GatheredFeatures(Features):
     def entries_of_sums(self) -> int:
         return len(self._sums.col)
 
-    def sums(self, arcs: Tensor, fixed: bool) -> Tensor:
-        """Entries of the sums, from the values of arcs; made once where those are fixed."""
-        made = self._sums.of(arcs) if self._kept is None else self._kept
-        self._kept = made if fixed else None
-        return made
-
     def columns(self, kept: Tensor) -> GatheredFeatures:
         return GatheredFeatures(self._base.columns(kept), self._block)
 
@@ -56,22 +50,23 @@ class GatheredFeatures(Features):
         assert self.csr is not None
         return bool(kept.any()) and cpu.computes(self.csr.values(), self._block.targets * width)
 
-    def units(self, sums: Tensor, weight: Tensor) -> Tensor:
-        """[T, H] their product with a weight [F, H], with 0 for what is below it."""
-        out = weight.new_empty(self._block.targets, weight.shape[1])
-        cpu.multiply(self._sums.rowptr, self._sums.col, sums, weight, out, positive=True)
-        return out
+    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """See `_Multiplied`; the entries of the sums are what the weight is multiplied by, made once where arcs are
+        fixed."""
+        sums = self._sums.of(arcs) if self._kept is None else self._kept
+        self._kept = sums if fixed else None
+        out = weight.new_empty(1, self._block.targets, weight.shape[2])
+        cpu.multiply(self._sums.rowptr, self._sums.col, sums, weight[0], out[0], positive=True)
+        return out, sums, weight
 
     def weight_gradient(self, sums: Tensor, grad: Tensor) -> Tensor:
-        """[F, H], from that [T, H] of the units."""
         rowptr, col, order = self._transposed
-        out = grad.new_empty(self.shape[1], grad.shape[1])
-        cpu.multiply(rowptr, col, sums.index_select(0, order), grad, out)
+        out = grad.new_empty(1, self.shape[1], grad.shape[1])
+        cpu.multiply(rowptr, col, sums.index_select(0, order), grad, out[0])
         return out
 
     def arc_gradient(self, weight: Tensor, grad: Tensor) -> Tensor:
-        """[A] of the layer's arcs, from that [T, H] of the units."""
-        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, weight))
+        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, weight[0]))
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,6 +74,31 @@ class GatheredFeatures(Features):
         row = torch.arange(self._block.targets).repeat_interleave(self._sums.rowptr.diff())
         order = self._sums.col.argsort(stable=True)
         return pointers(self._sums.col[order], self.shape[1]), row[order].int(), order
+
+
+class _Multiplied:
+    """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs."""
+
+    def __init__(self, x: Features, block: Block) -> None:
+        self._x, self._block = x, block
+        self._sources = x.places.index_select(0, block.col) if isinstance(x, ReadyFeatures) else block.col32
+        """[A] where the product of each arc's source is."""
+
+    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """The layer's units [1, T, H], with 0 for what is below it, from the weight [1, F, H] and the values of arcs,
+        which may be fixed; then what the gradients of the weight and of arcs need."""
+        z = self._x.of_all if isinstance(self._x, ReadyFeatures) else self._x.product(weight)
+        out = z.new_empty(1, self._block.targets, z.shape[2])
+        cpu.multiply(self._block.rowptr, self._sources, arcs, z[0], out[0], positive=True)
+        return out, arcs, z
+
+    def weight_gradient(self, arcs: Tensor, grad: Tensor) -> Tensor:
+        """[1, F, H], from that [T, H] of the units."""
+        return self._x.gradient(_transposed(self._block, arcs, grad).unsqueeze(0))
+
+    def arc_gradient(self, z: Tensor, grad: Tensor) -> Tensor:
+        """[A] of the layer's arcs, from that [T, H] of the units."""
+        return cpu.products(self._block.rowptr, self._sources, grad, z[0])
 
 
 def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
@@ -117,40 +137,27 @@ class _Stem(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
+        layer = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first)
         adjacency, values, root = _normalised(graph, edge_values)
-        picked = _picked(first, adjacency)
-        if isinstance(x, GatheredFeatures):
-            factors, other = x.sums(picked, graph.fixed), weight
-            hidden = x.units(factors, weight[0]).unsqueeze(0)
-        else:
-            factors, other = picked, x.of_all if isinstance(x, ReadyFeatures) else x.product(weight)
-            hidden = other.new_empty(1, first.targets, other.shape[2])
-            cpu.multiply(first.rowptr, _sources(first, x), picked, other[0], hidden[0], positive=True)
-        ctx.graph, ctx.x = graph, x
+        hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), graph.fixed)
+        ctx.graph, ctx.layer = graph, layer
         if ctx.needs_input_grad[1]:
-            ctx.save_for_backward(factors, other, values, root)
+            ctx.save_for_backward(for_weight, for_arcs, values, root)
         else:
-            ctx.save_for_backward(factors)
+            ctx.save_for_backward(for_weight)
             ctx.mark_non_differentiable(adjacency)
         return hidden, adjacency
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, of_adjacency = grads[0][0].contiguous(), grads[1]
-        factors, *kept = ctx.saved_tensors
-        first, x = ctx.graph.layer(0), ctx.x
-        if isinstance(x, GatheredFeatures):
-            of_weight = x.weight_gradient(factors, grad).unsqueeze(0)
-        else:
-            of_weight = x.gradient(_transposed(first, factors, grad).unsqueeze(0))
+        for_weight, *kept = ctx.saved_tensors
+        of_weight = ctx.layer.weight_gradient(for_weight, grad)
         if not ctx.needs_input_grad[1]:
             return of_weight, None, None, None
-        other, values, root = kept
-        if isinstance(x, GatheredFeatures):
-            of_picked = x.arc_gradient(other[0], grad)
-        else:
-            of_picked = cpu.products(first.rowptr, _sources(first, x), grad, other[0])
-        of_arcs = _spread(first, of_picked, len(values)).add_(of_adjacency)
+        for_arcs, values, root = kept
+        of_picked = ctx.layer.arc_gradient(for_arcs, grad)
+        of_arcs = _spread(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
         of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs)
         return of_weight, of_slots[:-1].unsqueeze(0), None, None
 
@@ -193,11 +200,6 @@ def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor,
     if graph.fixed:
         graph.kept["normalised"] = made
     return made
-
-
-def _sources(block: Block, x: Features) -> Tensor:
-    """[A] where the product of each arc's source is."""
-    return x.places.index_select(0, block.col) if isinstance(x, ReadyFeatures) else block.col32
 
 
 def _picked(block: Block, values: Tensor) -> Tensor:
