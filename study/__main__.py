@@ -1,6 +1,6 @@
 """The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
 keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than ours, on
-validation nodes alone."""
+validation nodes alone; `measure` looks at scores and teachers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
+from study import measure, page
 from study.cells import PARTS, ROOT, collect
-from study.page import write
 from study.tune import FOLDS, RECORD, SEEDS, tune
 
 
@@ -47,8 +47,10 @@ def main(arguments: list[str] | None = None) -> None:
         "--fold", action="append", type=int, help="repeatable; 0 is the split of the data [default: 0 to 3]"
     )
     tuned.add_argument("--seeds", type=int, default=SEEDS, help=f"[default: {SEEDS}]")
+    measured = commands.add_parser("measure", help="write results/score-spread.csv and results/teacher-validation.csv")
     for command in (searched, tuned):
         command.add_argument("--device", default="auto", help="[default: auto]")
+    for command in (searched, tuned, measured):
         command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
     try:
@@ -58,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _do(given: argparse.Namespace) -> None:
-    if given.command in ("collect", "page") and not ROOT.is_dir():
+    if given.command in ("collect", "page", "measure") and not ROOT.is_dir():
         raise ConfigError(f"no {ROOT} here; run it in the root of the repository")
     if given.command == "collect":
         if not (given.folder / "runs").is_dir():
@@ -75,8 +77,10 @@ def _do(given: argparse.Namespace) -> None:
         place = {"device": given.device, "data_root": given.data_root}
         for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
+    elif given.command == "measure":
+        measure.write(data_root=given.data_root)
     else:
-        write()
+        page.write()
 
 
 def _commit() -> str:

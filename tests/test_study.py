@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +19,13 @@ import pytest
 import torch
 
 import aceglt
-from aceglt.config import Config
+from aceglt.config import Config, resolve
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
 from aceglt.runner import build_method
-from study import cells, compare, page, tune
+from study import cells, compare, measure, page, tune
 from study.__main__ import main
 from study.compare import Group, groups, pooled
 
@@ -145,7 +147,7 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
 
 
-@pytest.mark.parametrize("arguments", [["page"], ["collect", "out"]])
+@pytest.mark.parametrize("arguments", [["page"], ["collect", "out"], ["measure"]])
 def test_what_is_kept_is_looked_for_in_the_root_of_the_repository(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,3 +336,25 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
 def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         tune.tune("cora", "model", assignments=assignments, record=tmp_path / "record.csv")
+
+
+def test_scores_and_teachers_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (measure, "SMALL", ["citeseer"]),
+        (measure, "_TUNED", ["citeseer"]),
+        (measure, "FOLDS", [0]),
+    ):
+        monkeypatch.setattr(module, name, value)
+    heads, *rows = csv.reader(measure.spread(seeds=1).splitlines())
+    assert heads[:3] == ["dataset", "side", "seeds"]
+    assert [row[:3] for row in rows] == [["citeseer", side, "1"] for side in ("weights", "edges")]
+    for row in rows:
+        quantiles = [float(number) for number in row[3:]]
+        assert quantiles == sorted(quantiles)
+        assert 0 < quantiles[0] < quantiles[-1] < 2
+    monkeypatch.setattr(measure, "resolve", partial(resolve, epochs=20, hidden=16))
+    _, (*place, plain, smoothed) = csv.reader(measure.teachers(seeds=1).splitlines())
+    assert place == ["citeseer", "0", "1"]
+    dense = aceglt.search(dataset="citeseer", preset="paper", epochs=20, hidden=16, seeds=1, levels=1, test=False)
+    assert float(plain) == pytest.approx(100 * dense.results["dense"]["val"][0], abs=0.01)
+    assert smoothed != plain
