@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import BACKBONES, masked_outputs, random_ticket
+from ticket_samples import BACKBONES, assert_close, masked_outputs, random_ticket
 from torch import Tensor
 
 from aceglt import compact
@@ -26,21 +26,9 @@ def tolerance(request: pytest.FixtureRequest) -> Iterator[float]:
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def features(density: float) -> Tensor:
     x = graph().x.to(torch.get_default_dtype())
     return x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < density)
-
-
-def assert_close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
-    assert found.shape == wanted.shape
-    assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
@@ -56,7 +44,7 @@ def test_outputs_are_those_of_the_masked_model(backbone: str, alive: float, dens
 
 @pytest.mark.parametrize("kernel", ["dense", "narrow", "sparse weight", "sparse input"])
 @pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.usefixtures("_double")
+@pytest.mark.usefixtures("double")
 def test_every_kernel_gives_the_same(backbone: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(shape: tuple[object, ...], *_: object) -> str:
         if shape[0] == "input":
@@ -171,7 +159,7 @@ def test_a_model_moves_to_another_type() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.usefixtures("_double")
+@pytest.mark.usefixtures("double")
 def test_a_gpu_gives_the_same(backbone: str, density: float) -> None:
     ticket, x = random_ticket(backbone, 0.3), features(density)
     out = ticket.model().to("cuda")(x.to("cuda"), alive_arcs(ticket).to("cuda"))

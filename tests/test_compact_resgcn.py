@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from search_samples import graph, search
-from ticket_samples import masked_outputs, random_ticket
+from ticket_samples import assert_close, masked_outputs, random_ticket
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -23,18 +22,6 @@ from aceglt.portable import BlockSpec, TicketModel
 from aceglt.shrink import shrink
 
 
-@pytest.fixture
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-def assert_close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
-    assert found.shape == wanted.shape
-    assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
-
-
 @pytest.mark.parametrize("alive", [0.05, 0.5])
 def test_28_layers_agree_in_float32(alive: float) -> None:
     ticket, x = random_ticket("resgcn", alive, hidden=32, depth=28), graph().x
@@ -44,7 +31,7 @@ def test_28_layers_agree_in_float32(alive: float) -> None:
     assert_close(TicketModel(*parts, "softmax")(x, alive_arcs(ticket)), wanted, 1e-4)
 
 
-@pytest.mark.usefixtures("_double")
+@pytest.mark.usefixtures("double")
 def test_exponents_that_share_no_shift_agree_too() -> None:
     ticket, x = random_ticket("resgcn", 0.7), graph().x.double()
     hot = ticket.trained.other.clone()
@@ -128,7 +115,7 @@ def test_features_of_edges_are_read_as_in_the_search(ticket: Ticket, tmp_path: P
 
 def test_features_of_edges_agree_in_float64(ticket: Ticket, request: pytest.FixtureRequest) -> None:
     data, backbone = with_edge_features(), ticket.backbone()
-    request.getfixturevalue("_double")  # now: what is drawn for a graph depends on the type
+    request.getfixturevalue("double")  # now: what is drawn for a graph depends on the type
     data.x, data.edge_attr = data.x.double(), data.edge_attr.double()
     whole = Graph.from_edge_index(data.edge_index, data.num_nodes, edge_attr=data.edge_attr)
     weights = {name: part.double() for name, part in backbone.weights(ticket.trained).items()}

@@ -64,3 +64,9 @@ def masked_outputs(ticket: Ticket, x: torch.Tensor) -> torch.Tensor:
     batch = ticket.graph.batch(ticket.masks.edges, backbone.self_loops)
     values = ticket.masks.edges.to(x.dtype)
     return backbone.apply(backbone.weights(ticket.trained), batch, values, Features(x))[0]
+
+
+def assert_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
+    """Within a tolerance relative to the largest of those wanted."""
+    assert found.shape == wanted.shape
+    assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
