@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _do(given: argparse.Namespace) -> None:
-    if given.command in ("collect", "page", "measure") and not ROOT.is_dir():
+    if given.command != "search" and not ROOT.is_dir():
         raise ConfigError(f"no {ROOT} here; run it in the root of the repository")
     if given.command == "collect":
         if not (given.folder / "runs").is_dir():
@@ -78,7 +78,7 @@ def _do(given: argparse.Namespace) -> None:
         for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
     elif given.command == "measure":
-        measure.write(data_root=given.data_root)
+        print("\n".join(map(str, measure.write(data_root=given.data_root))))
     else:
         page.write()
 

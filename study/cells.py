@@ -26,6 +26,7 @@ METHODS = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
 
+_GIVEN = "given"  # the split that comes with the data
 _LEFT_OUT = ("excerpt", "diagnostics")  # most of the bytes
 _ENVIRONMENT = ("aceglt", "torch", "device")
 
@@ -116,22 +117,29 @@ def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
 
 def by_cell(part: Part, folder: Path = ROOT) -> dict[Cell, Results]:
     """All kept results of a part; another split than the given one is part of the cell's name."""
-    kept, found = {_identity(result): result for result in load(part, folder)}, {}
-    for cell, scale in product(part.cells, part.scales):
-        split = scale.settings.get("split", "given")
-        if (cell.name, split) in kept:
-            variant = cell.variant if split == "given" else "/".join(filter(None, (cell.variant, split)))
-            found[replace(cell, variant=variant)] = kept[cell.name, split]
-    return found
+    kept = _kept(part, {_identity(result): result for result in load(part, folder)})
+    return {cell if split == _GIVEN else _on(cell, split): result for cell, split, result in kept}
 
 
 def of_exhibits(names: Sequence[str], folder: Path = ROOT) -> dict[str, dict[Cell, Results]]:
     """What is kept of the searches of tables and figures of the paper, whichever part they belong to."""
     kept = {_identity(result): result for part in (TABLE1, *FURTHER) for result in load(part, folder)}
     return {
-        name: {cell: kept[key] for cell in exhibit(name).cells if (key := (cell.name, "given")) in kept}
+        name: {cell: kept[key] for cell in exhibit(name).cells if (key := (cell.name, _GIVEN)) in kept}
         for name in names
     }
+
+
+def _on(cell: Cell, split: str) -> Cell:
+    return replace(cell, variant="/".join(filter(None, (cell.variant, split))))
+
+
+def _kept(part: Part, results: dict[tuple[str, str], Results]) -> Iterator[tuple[Cell, str, Results]]:
+    """Of results by name and split, those of a part with their cells and splits, in the part's order."""
+    for cell, scale in product(part.cells, part.scales):
+        split = scale.settings.get("split", _GIVEN)
+        if (cell.name, split) in results:
+            yield cell, split, results[cell.name, split]
 
 
 def _identity(result: Results) -> tuple[str, str]:
@@ -167,9 +175,7 @@ def _without(values: Results) -> Results:
 
 def _files(part: Part, folder: Path, kept: dict[tuple[str, str], Results]) -> dict[Path, list[Results]]:
     files: dict[Path, list[Results]] = {}
-    for cell, scale in product(part.cells, part.scales):
-        identity = cell.name, scale.settings.get("split", "given")
-        if identity in kept:
-            path = folder / part.name / f"{cell.dataset}-{cell.backbone}-{cell.axis}.json"
-            files.setdefault(path, []).append(kept[identity])
+    for cell, _, result in _kept(part, kept):
+        path = folder / part.name / f"{cell.dataset}-{cell.backbone}-{cell.axis}.json"
+        files.setdefault(path, []).append(result)
     return files

@@ -1,7 +1,9 @@
-"""What the study says beside its searches: how close published scores lie, how often teachers are right."""
+"""What the study says beside its searches: how close together scores lie, and how often teachers are right."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +13,50 @@ from aceglt.files import write_atomic
 from aceglt.levels import Search, State
 from aceglt.methods import Ace
 from aceglt.problem import Problem
-from aceglt.reproduction.layouts import SMALL
+from aceglt.reproduction import Scale
+from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.tables import csv_rows
 from aceglt.runner import build_backbone, build_method
 from aceglt.stats import mean_std
-from study.cells import ROOT
+from study.cells import ROOT, TABLE1
 from study.tune import FOLDS, SEEDS, folded
 
 _QUANTILES = {"lowest": 0.0, "1 %": 0.01, "median": 0.5, "99 %": 0.99, "highest": 1.0}
-_TUNED = ("cora", "citeseer")
+SPREAD = [cell for cell in TABLE1.cells if (cell.backbone, cell.axis, cell.method) == ("gcn", "model", "ace")]
+TAUGHT = ("cora", "citeseer")
 
 
-def write(folder: Path = ROOT, data_root: str | None = None) -> None:
-    """score-spread.csv and teacher-validation.csv."""
-    write_atomic(folder / "score-spread.csv", spread(data_root).encode())
-    write_atomic(folder / "teacher-validation.csv", teachers(data_root).encode())
+def write(folder: Path = ROOT, data_root: str | None = None) -> list[Path]:
+    """Both tables; where they are."""
+    made = {"score-spread.csv": spread(data_root), "teacher-validation.csv": teachers(data_root)}
+    for name, text in made.items():
+        write_atomic(folder / name, text.encode())
+    return [folder / name for name in made]
 
 
-def spread(data_root: str | None = None, seeds: int = 10) -> str:
-    """Where the scores of a GCN and its graph lie after the epochs of a round, as published, on the dense pair:
-    quantiles, as means over seeds."""
+def spread(data_root: str | None = None, cells: Sequence[Cell] = SPREAD, seeds: int = 10) -> str:
+    """Where the scores lie that a round of exchange would draw by, those of its best epoch on validation, if it were
+    made of the dense pair: quantiles, as means over seeds."""
     rows: list[list[Any]] = []
-    for dataset in SMALL:
-        search = _search(datasets.load(dataset, data_root), resolve("paper", dataset=dataset, seeds=seeds, test=False))
-        level = search._level(State())
-        scores = level.train_scores(level.masks, Ace.refine_epochs, "refine").scores
+    for cell in cells:
+        config = replace(cell.config(Scale(seeds=seeds)), test=False)
+        search = _search(datasets.load(cell.dataset, data_root), config)
+        level = search._level(search.train_dense(State()))
+        scores = level.train_scores(level.masks, Ace.refine_epochs, "refine 1").scores
         assert scores is not None
         for side in ("weights", "edges"):
             ranked = getattr(scores, side).abs().sort(dim=1).values
             places = [round(share * (ranked.shape[1] - 1)) for share in _QUANTILES.values()]
-            rows.append([dataset, side, seeds, *(round(v, 5) for v in ranked[:, places].mean(dim=0).tolist())])
-    return csv_rows(("dataset", "side", "seeds", *_QUANTILES), rows)
+            found = [f"{quantile:.5f}" for quantile in ranked[:, places].mean(dim=0).tolist()]
+            rows.append([cell.dataset, cell.variant or "published", side, seeds, *found])
+    return csv_rows(("dataset", "scores", "side", "seeds", *_QUANTILES), rows)
 
 
-def teachers(data_root: str | None = None, seeds: int = SEEDS) -> str:
+def teachers(data_root: str | None = None, names: Sequence[str] = TAUGHT, seeds: int = SEEDS) -> str:
     """Share of a fold's validation nodes that the plain and the smoothed teacher are right on, as means over seeds."""
     smoothed = Config().teacher_smoothing
     rows: list[list[Any]] = []
-    for dataset in _TUNED:
+    for dataset in names:
         data = datasets.load(dataset, data_root)
         for fold in FOLDS:
             right = [_right(folded(data, fold), dataset, seeds, smoothing) for smoothing in (0.0, smoothed)]

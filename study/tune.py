@@ -136,8 +136,10 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
     prototype = changed.get("prototype", "none")
     if str(prototype) not in PROTOTYPES:
         raise ConfigError(f"no prototype '{prototype}'; there are {', '.join(PROTOTYPES)}")
-    if prototype != "none" and (changed["signal"] != "teacher" or not changed["degree_bonus"]):
-        raise ConfigError(f"prototype '{prototype}' needs signal=teacher and a degree_bonus above 0, which it replaces")
+    if prototype != "none" and (changed["method"] != "ace" or changed["signal"] != "teacher"):
+        raise ConfigError(f"prototype '{prototype}' needs method=ace and signal=teacher")
+    if prototype == "edges-by-effect" and not changed["degree_bonus"]:
+        raise ConfigError(f"prototype '{prototype}' needs a degree_bonus above 0, which it replaces")
     return {**fixed, **changed}
 
 

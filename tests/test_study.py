@@ -22,9 +22,11 @@ import aceglt
 from aceglt.config import Config, resolve
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
+from aceglt.levels import Search, State
+from aceglt.problem import Problem
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
-from aceglt.runner import build_method
+from aceglt.runner import build_backbone, build_method
 from study import cells, compare, measure, page, tune
 from study.__main__ import main
 from study.compare import Group, groups, pooled
@@ -110,7 +112,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
     assert (tmp_path / "docs" / "gcn.svg").read_text().startswith("<?xml")
-    assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 2
+    assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
 
 
 def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
@@ -147,7 +149,7 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
 
 
-@pytest.mark.parametrize("arguments", [["page"], ["collect", "out"], ["measure"]])
+@pytest.mark.parametrize("arguments", [["page"], ["collect", "out"], ["measure"], ["tune", "cora", "graph"]])
 def test_what_is_kept_is_looked_for_in_the_root_of_the_repository(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,8 +330,9 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
         (["test=true"], "test is no setting to tune"),
         (["preset=ugs"], "preset is no setting to tune"),
         (["levels=3"], "levels is the same in all searches for tuning"),
-        (["prototype=averaged-teacher", "signal=labels"], "'averaged-teacher' needs signal=teacher"),
-        (["prototype=edges-by-effect", "degree_bonus=0"], "'edges-by-effect' needs signal=teacher and a degree_bonus"),
+        (["prototype=averaged-teacher", "signal=labels"], "'averaged-teacher' needs method=ace and signal=teacher"),
+        (["prototype=averaged-scores", "method=gebt"], "'averaged-scores' needs method=ace"),
+        (["prototype=edges-by-effect", "degree_bonus=0"], "'edges-by-effect' needs a degree_bonus above 0"),
         (["prototype=nothing"], "no prototype 'nothing'; there are none, averaged-teacher, edges-by-effect"),
     ],
 )
@@ -338,23 +341,40 @@ def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], messa
         tune.tune("cora", "model", assignments=assignments, record=tmp_path / "record.csv")
 
 
-def test_scores_and_teachers_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in (
-        (measure, "SMALL", ["citeseer"]),
-        (measure, "_TUNED", ["citeseer"]),
-        (measure, "FOLDS", [0]),
-    ):
-        monkeypatch.setattr(module, name, value)
-    heads, *rows = csv.reader(measure.spread(seeds=1).splitlines())
-    assert heads[:3] == ["dataset", "side", "seeds"]
-    assert [row[:3] for row in rows] == [["citeseer", side, "1"] for side in ("weights", "edges")]
-    for row in rows:
-        quantiles = [float(number) for number in row[3:]]
-        assert quantiles == sorted(quantiles)
-        assert 0 < quantiles[0] < quantiles[-1] < 2
-    monkeypatch.setattr(measure, "resolve", partial(resolve, epochs=20, hidden=16))
-    _, (*place, plain, smoothed) = csv.reader(measure.teachers(seeds=1).splitlines())
+def _measured(config: Config) -> Search:
+    problem = Problem.from_data(load("citeseer"), "citeseer")
+    return Search(problem, build_backbone(config, problem), build_method(config), config)
+
+
+@pytest.mark.parametrize("variant", ["", "ours"])
+def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None:
+    (cell,) = (cell for cell in measure.SPREAD if (cell.dataset, cell.variant) == ("citeseer", variant))
+    cell = replace(cell, settings={**cell.settings, "hidden": 16, "epochs": 20})
+    heads, *rows = csv.reader(measure.spread(cells=[cell], seeds=1).splitlines())
+    assert heads[:4] == ["dataset", "scores", "side", "seeds"]
+    config = replace(cell.config(Scale(seeds=1)), test=False)
+    assert config.signal == ("teacher" if variant else "labels")
+    search = _measured(config)
+    level = search._level(search.train_dense(State()))
+    scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
+    for row, side in zip(rows, ("weights", "edges"), strict=True):
+        values = getattr(scores, side).abs()
+        assert row[:4] == ["citeseer", variant or "published", side, "1"]
+        assert [float(row[i]) for i in (4, 6, 8)] == pytest.approx(
+            [float(values.min()), float(values.quantile(0.5, interpolation="nearest")), float(values.max())], abs=1e-4
+        )
+
+
+def test_teachers_are_measured_on_validation_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = partial(resolve, epochs=20, hidden=16)
+    monkeypatch.setattr(measure, "FOLDS", [0])
+    monkeypatch.setattr(measure, "resolve", small)
+    _, (*place, plain, smoothed) = csv.reader(measure.teachers(names=["citeseer"], seeds=1).splitlines())
     assert place == ["citeseer", "0", "1"]
-    dense = aceglt.search(dataset="citeseer", preset="paper", epochs=20, hidden=16, seeds=1, levels=1, test=False)
-    assert float(plain) == pytest.approx(100 * dense.results["dense"]["val"][0], abs=0.01)
-    assert smoothed != plain
+    data = load("citeseer")
+    for shown, smoothing in ((plain, 0.0), (smoothed, Config().teacher_smoothing)):
+        config = small("paper", dataset="citeseer", signal="teacher", teacher_smoothing=smoothing, seeds=1, test=False)
+        soft = _measured(config).train_dense(State()).soft
+        assert soft is not None
+        right = (soft[0].argmax(dim=1) == data.y)[data.val_mask].double().mean()
+        assert float(shown) == pytest.approx(100 * float(right), abs=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,23 @@ Draw = Callable[[Tensor], Tensor]
 def serves(graph: GraphBatch, weight: Tensor) -> bool:
     """Whether there are the kernels for a layer with this weight [S, F, H], and they are worth it."""
     return graph.runs == 1 and cpu.computes(weight, graph.layer(0).targets * weight.shape[2])
+
+
+class _First(Protocol):
+    """A first layer, by the way it reads features."""
+
+    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Its units [1, T, H], with 0 for what is below it, from the weight [1, F, H] and the values of arcs, which may
+        be fixed; then what the gradients of the weight and of arcs need."""
+        ...
+
+    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        """[1, F, H], from that [T, H] of the units."""
+        ...
+
+    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        """[A] of its arcs, from that [T, H] of the units."""
+        ...
 
 
 class GatheredFeatures(Features):
@@ -51,22 +68,21 @@ class GatheredFeatures(Features):
         return bool(kept.any()) and cpu.computes(self.csr.values(), self._block.targets * width)
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """See `_Multiplied`; the entries of the sums are what the weight is multiplied by, made once where arcs are
-        fixed."""
+        """The entries of the sums are made once where arcs are fixed."""
         sums = self._sums.of(arcs) if self._kept is None else self._kept
         self._kept = sums if fixed else None
         out = weight.new_empty(1, self._block.targets, weight.shape[2])
         cpu.multiply(self._sums.rowptr, self._sums.col, sums, weight[0], out[0], positive=True)
         return out, sums, weight
 
-    def weight_gradient(self, sums: Tensor, grad: Tensor) -> Tensor:
+    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
         rowptr, col, order = self._transposed
         out = grad.new_empty(1, self.shape[1], grad.shape[1])
-        cpu.multiply(rowptr, col, sums.index_select(0, order), grad, out[0])
+        cpu.multiply(rowptr, col, needed.index_select(0, order), grad, out[0])
         return out
 
-    def arc_gradient(self, weight: Tensor, grad: Tensor) -> Tensor:
-        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, weight[0]))
+    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, needed[0]))
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,20 +101,16 @@ class _Multiplied:
         """[A] where the product of each arc's source is."""
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """The layer's units [1, T, H], with 0 for what is below it, from the weight [1, F, H] and the values of arcs,
-        which may be fixed; then what the gradients of the weight and of arcs need."""
         z = self._x.of_all if isinstance(self._x, ReadyFeatures) else self._x.product(weight)
         out = z.new_empty(1, self._block.targets, z.shape[2])
         cpu.multiply(self._block.rowptr, self._sources, arcs, z[0], out[0], positive=True)
         return out, arcs, z
 
-    def weight_gradient(self, arcs: Tensor, grad: Tensor) -> Tensor:
-        """[1, F, H], from that [T, H] of the units."""
-        return self._x.gradient(_transposed(self._block, arcs, grad).unsqueeze(0))
+    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        return self._x.gradient(_transposed(self._block, needed, grad).unsqueeze(0))
 
-    def arc_gradient(self, z: Tensor, grad: Tensor) -> Tensor:
-        """[A] of the layer's arcs, from that [T, H] of the units."""
-        return cpu.products(self._block.rowptr, self._sources, grad, z[0])
+    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        return cpu.products(self._block.rowptr, self._sources, grad, needed[0])
 
 
 def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
@@ -137,7 +149,7 @@ class _Stem(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
-        layer = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first)
+        layer: _First = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first)
         adjacency, values, root = _normalised(graph, edge_values)
         hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), graph.fixed)
         ctx.graph, ctx.layer = graph, layer

@@ -21,6 +21,7 @@ from aceglt.errors import ConfigError, DataError
 from aceglt.reproduction import EXHIBITS, Reproduction, cost
 from aceglt.reproduction.cells import Scale
 from aceglt.reproduction.summary import FIRED
+from aceglt.stats import mean_std
 
 WRITERS = (ogb_samples.arxiv, ogb_samples.proteins, ogb_samples.collab)
 
@@ -44,7 +45,9 @@ def check_files(result: Reproduction, folder: Path) -> None:
     assert [row["search"] for row in runs] == list(result.results)
     assert all(float(row["epochs"]) > 0 and float(row["MACs dense"]) > 0 for row in runs)
     levels = rows_of(folder / f"{name}-levels.csv")
-    assert len(levels) == sum(len(r["levels"]) for r in result.results.values())
+    assert len(levels) == sum(1 + len(r["levels"]) for r in result.results.values())
+    dense = {row["search"]: float(row["test"]) for row in levels if row["level"] == "0"}
+    assert dense == {n: pytest.approx(mean_std(r["dense"]["test"])[0]) for n, r in result.results.items()}
     if figure:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len((folder / f"{name}.png").read_bytes()) > 10_000

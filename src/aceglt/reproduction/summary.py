@@ -93,13 +93,13 @@ def _fired(results: Mapping[str, Any], name: str) -> Entry:
 
 
 def levels_csv(found: Found) -> str:
-    """Every level of every search; what the figures draw."""
+    """Every level of every search, dense as level 0; what the figures draw."""
     heads = ("search", "level", "model_sparsity", "graph_sparsity", "seeds", "val", "val_std", "test", "test_std",
              "macs", "seconds", "epochs", *(f"wins_{criterion}" for criterion in CRITERIA),
              "weight_fluctuation", "edge_fluctuation")  # fmt: skip
     rows: list[list[Any]] = []
     for cell, results in found.items():
-        for level in results["levels"]:
+        for level in (_dense(results), *results["levels"]):
             readings = [number for part in ("val", "test") for number in mean_std(level[part])]
             wins = ["" if (won := level["winning"][criterion]) is None else int(won) for criterion in CRITERIA]
             sparsities = [level["model_sparsity"], level["graph_sparsity"]]
@@ -108,6 +108,13 @@ def levels_csv(found: Found) -> str:
                 [cell.name, level["level"], *sparsities, len(level["val"]), *readings, *cost, *wins, *_changes(level)]
             )
     return csv_rows(heads, rows)
+
+
+def _dense(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The dense baseline as a level that wins nothing."""
+    sparsities = {"model_sparsity": 0.0, "graph_sparsity": 0.0}
+    winning = dict.fromkeys(CRITERIA)
+    return {**results["dense"], **sparsities, "level": 0, "epochs": {"train": results["epochs"]}, "winning": winning}
 
 
 def _changes(level: Mapping[str, Any]) -> list[Any]:

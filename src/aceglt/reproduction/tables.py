@@ -101,11 +101,11 @@ def comma_separated(table: Table) -> str:
 
 
 def csv_rows(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Plain comma-separated values, with eight digits of what is no whole number."""
+    """Plain comma-separated values, floats with ten digits."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(heads)
-    writer.writerows([f"{cell:.8g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+    writer.writerows([f"{cell:.10g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
     return out.getvalue()
 
 
