@@ -10,7 +10,7 @@ from typing import Any
 from aceglt import datasets
 from aceglt.config import Config, resolve
 from aceglt.files import write_atomic
-from aceglt.levels import Search, State
+from aceglt.levels import Search, State, outputs
 from aceglt.methods import Ace
 from aceglt.problem import Problem
 from aceglt.reproduction import Scale
@@ -41,7 +41,7 @@ def spread(data_root: str | None = None, cells: Sequence[Cell] = SPREAD, seeds: 
     for cell in cells:
         config = replace(cell.config(Scale(seeds=seeds)), test=False)
         search = _search(datasets.load(cell.dataset, data_root), config)
-        level = search._level(search.train_dense(State()))
+        level = search._level(search.train_dense(State()) if config.signal == "teacher" else State())
         scores = level.train_scores(level.masks, Ace.refine_epochs, "refine 1").scores
         assert scores is not None
         for side in ("weights", "edges"):
@@ -59,17 +59,18 @@ def teachers(data_root: str | None = None, names: Sequence[str] = TAUGHT, seeds:
     for dataset in names:
         data = datasets.load(dataset, data_root)
         for fold in FOLDS:
-            right = [_right(folded(data, fold), dataset, seeds, smoothing) for smoothing in (0.0, smoothed)]
+            right = _right(folded(data, fold), dataset, seeds, (0.0, smoothed))
             rows.append([dataset, fold, seeds, *(f"{100 * share:.2f}" for share in right)])
     return csv_rows(("dataset", "fold", "seeds", "plain", f"smoothed by {smoothed}"), rows)
 
 
-def _right(data: Any, dataset: str, seeds: int, smoothing: float) -> float:
-    config = resolve("paper", dataset=dataset, signal="teacher", teacher_smoothing=smoothing, seeds=seeds, test=False)
-    search = _search(data, config)
-    soft = search.train_dense(State()).soft
-    assert soft is not None
-    return mean_std(search.problem.measure(soft, "val").tolist())[0]
+def _right(data: Any, dataset: str, seeds: int, smoothings: Sequence[float]) -> list[float]:
+    search = _search(data, resolve("paper", dataset=dataset, seeds=seeds, test=False))
+    problem, masks = search.problem, search.full_masks()
+    _, params = search._train_in_isolation(0, masks)
+    made = outputs(problem, search.backbone, params, masks)
+    soft = [problem.soften(made, smoothing=smoothing) for smoothing in smoothings]
+    return [mean_std(problem.measure(each, "val").tolist())[0] for each in soft]
 
 
 def _search(data: Any, config: Config) -> Search:

@@ -105,19 +105,18 @@ def averaged_scores(weights: bool) -> Iterator[None]:
     """Scores of edges, with `weights` those of weights too, are the mean over the epochs of their training."""
     plain: Any = train.fit
 
-    def fit(*arguments: Any, scoring: Any, watch: Any, **options: Any) -> Any:
-        if scoring is None:
-            return plain(*arguments, scoring=scoring, watch=watch, **options)
+    def fit(problem: Any, backbone: Any, start: Any, masks: Any, epochs: int, *others: Any, **options: Any) -> Any:
+        arguments = problem, backbone, start, masks, epochs, *others
+        if options["scoring"] is None:
+            return plain(*arguments, **options)
         sums: dict[int, tuple[Tensor, Tensor]] = {}  # of weights and of edges, by the first of the runs
-        epochs = 0
 
         def add(runs: slice, epoch: int, scores: Scores) -> bool:
-            nonlocal epochs
-            epochs, (of_weights, of_edges) = epoch, sums.get(runs.start, (0.0, 0.0))
+            of_weights, of_edges = sums.get(runs.start, (0.0, 0.0))
             sums[runs.start] = of_weights + scores.weights, of_edges + scores.edges
             return False
 
-        found = plain(*arguments, scoring=scoring, watch=add, **options)
+        found = plain(*arguments, **{**options, "watch": add})
         of_weights, of_edges = (torch.cat(side) / epochs for side in zip(*(sums[r] for r in sorted(sums)), strict=True))
         return replace(found, scores=Scores(of_weights if weights else found.scores.weights, of_edges))
 

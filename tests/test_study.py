@@ -22,11 +22,10 @@ import aceglt
 from aceglt.config import Config, resolve
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
-from aceglt.levels import Search, State
-from aceglt.problem import Problem
+from aceglt.levels import State
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
-from aceglt.runner import build_backbone, build_method
+from aceglt.runner import build_method
 from study import cells, compare, measure, page, tune
 from study.__main__ import main
 from study.compare import Group, groups, pooled
@@ -341,11 +340,6 @@ def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], messa
         tune.tune("cora", "model", assignments=assignments, record=tmp_path / "record.csv")
 
 
-def _measured(config: Config) -> Search:
-    problem = Problem.from_data(load("citeseer"), "citeseer")
-    return Search(problem, build_backbone(config, problem), build_method(config), config)
-
-
 @pytest.mark.parametrize("variant", ["", "ours"])
 def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None:
     (cell,) = (cell for cell in measure.SPREAD if (cell.dataset, cell.variant) == ("citeseer", variant))
@@ -354,7 +348,7 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
     config = replace(cell.config(Scale(seeds=1)), test=False)
     assert config.signal == ("teacher" if variant else "labels")
-    search = _measured(config)
+    search = measure._search(load("citeseer"), config)
     level = search._level(search.train_dense(State()))
     scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
     for row, side in zip(rows, ("weights", "edges"), strict=True):
@@ -374,7 +368,7 @@ def test_teachers_are_measured_on_validation_nodes(monkeypatch: pytest.MonkeyPat
     data = load("citeseer")
     for shown, smoothing in ((plain, 0.0), (smoothed, Config().teacher_smoothing)):
         config = small("paper", dataset="citeseer", signal="teacher", teacher_smoothing=smoothing, seeds=1, test=False)
-        soft = _measured(config).train_dense(State()).soft
+        soft = measure._search(data, config).train_dense(State()).soft
         assert soft is not None
         right = (soft[0].argmax(dim=1) == data.y)[data.val_mask].double().mean()
         assert float(shown) == pytest.approx(100 * float(right), abs=0.01)

@@ -91,13 +91,10 @@ def latex(table: Table) -> str:
 
 def comma_separated(table: Table) -> str:
     """The same lines for machines: per column the mean or the text, the deviation, and best, second and star."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     names = [f"{group} {name}".strip() for group, name in table.columns]
-    writer.writerow([*table.heads, *(part for name in names for part in (name, f"{name} ±", f"{name} mark"))])
-    for line in table.lines:
-        writer.writerow([*line.labels, *(part for entry in line.entries for part in _numbers(entry))])
-    return out.getvalue()
+    heads = [*table.heads, *(part for name in names for part in (name, f"{name} ±", f"{name} mark"))]
+    rows = [[*line.labels, *(part for entry in line.entries for part in _numbers(entry))] for line in table.lines]
+    return csv_rows(heads, rows)
 
 
 def csv_rows(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -109,10 +106,9 @@ def csv_rows(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def _numbers(entry: Entry) -> tuple[str, str, str]:
-    mean = entry.text if entry.mean is None else f"{entry.mean:.10g}"
-    std = "" if entry.std is None else f"{entry.std:.10g}"
-    return mean, std, entry.mark + "*" * entry.star
+def _numbers(entry: Entry) -> tuple[float | str, float | str, str]:
+    mean = entry.text if entry.mean is None else float(entry.mean)
+    return mean, "" if entry.std is None else entry.std, entry.mark + "*" * entry.star
 
 
 _MD = ({"best": "**{}**", "second": "<u>{}</u>", "": "{}"}, "\\*")
