@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from aceglt import datasets, rng
+from aceglt import datasets
 from aceglt.backbones import build
-from aceglt.masks import Counts, Masks
-from aceglt.problem import Problem, Soft
-from aceglt.tasks import NodeProblem
-from aceglt.train import fit
-from aceglt.update import Scoring, Training
+from aceglt.backends.elements import Scoring, Training
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems import NodeProblem
+from aceglt.problems.base import Problem, Soft
+from aceglt.training.fit import fit
 from benchmarks import floor
 from benchmarks.machine import fastest, peak_mib
 from benchmarks.reference import Reference

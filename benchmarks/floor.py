@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aceglt.backbones.base import Backbone
-from aceglt.problem import Problem
+from aceglt.problems.base import Problem
 
 
 @dataclass(frozen=True)

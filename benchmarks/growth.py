@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from aceglt import rng
 from aceglt.backbones import build
-from aceglt.masks import Counts, Masks
-from aceglt.problem import Problem
-from aceglt.train import fit
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems.base import Problem
+from aceglt.training.fit import fit
 from benchmarks.epoch import SCORING, TRAINING
 from benchmarks.machine import fastest, peak_mib
 

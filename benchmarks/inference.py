@@ -14,13 +14,14 @@ import torch
 from rich.console import Console
 from torch_geometric.data import Data
 
-from aceglt import Benchmark, Ticket, benchmark, datasets, rng
+from aceglt import Benchmark, Ticket, benchmark, datasets
 from aceglt.backbones import Params, build
 from aceglt.config import Config
-from aceglt.graph import Graph
-from aceglt.macs import inference_macs
-from aceglt.masks import Masks, lowest, share
-from aceglt.show import print_benchmark
+from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Masks, lowest, share
+from aceglt.report.terminal import print_benchmark
+from aceglt.searches.macs import inference_macs
 
 
 def random_ticket(

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aceglt import cpu
+from aceglt.backends.cpu import calls as cpu
 
 
 def describe(device: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from aceglt.tasks import NodeProblem
+from aceglt.problems import NodeProblem
 
 
 class DenseGCN(nn.Module):

@@ -23,13 +23,14 @@ from rich.console import Console
 from rich.table import Table
 
 import aceglt
-from aceglt import datasets, rng
+from aceglt import datasets
 from aceglt.backbones import Backbone, build
-from aceglt.masks import Counts, Masks
-from aceglt.parts import WHOLE, Parts
-from aceglt.problem import Problem, Soft
-from aceglt.train import fit
-from aceglt.update import Scoring, Training
+from aceglt.backends.elements import Scoring, Training
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems.base import Problem, Soft
+from aceglt.training.fit import fit
+from aceglt.training.partitions import WHOLE, Parts
 
 SHORT: dict[str, Any] = {"levels": 3, "seeds": 1, "epochs": 10, "method_options": {"rounds": 1, "refine_epochs": 5}}
 """The ACE search with reduced epochs."""

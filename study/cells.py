@@ -17,7 +17,7 @@ from aceglt.reproduction.registry import pick
 from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
 from aceglt.reproduction.summary import FIRED
-from aceglt.rundir import read_json
+from aceglt.runs.directory import read_json
 
 ROOT = Path("results")
 DRAWS, ONE_SHOT = "draws", "one-shot"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
 from aceglt.reproduction.merge import merge
-from aceglt.stats import SIGNIFICANCE, holm, mean_std, paired_t_test
+from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
 from study.cells import METHODS, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}

@@ -19,7 +19,7 @@ from aceglt.reproduction.registry import Exhibit, exhibit
 from aceglt.reproduction.summary import Found, levels_csv, runs_table
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
-from aceglt.stats import CRITERIA, mean_std
+from aceglt.searches.statistics import CRITERIA, mean_std
 from study.cells import (
     DRAWS,
     EQUAL_COST,

@@ -15,10 +15,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from aceglt import levels, rng, train
 from aceglt.backbones.base import Params
-from aceglt.levels import Search, State
-from aceglt.masks import Masks, Scores
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Masks, Scores
+from aceglt.searches import levels
+from aceglt.searches.levels import Search, State
+from aceglt.training import fit as train
 
 _WARM = 50  # epochs of the dense training before its outputs are averaged
 _PROBES = 64  # random directions that the effect of an edge is measured along

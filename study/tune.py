@@ -24,10 +24,10 @@ from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
+from aceglt.problems.split import PER_CLASS
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
-from aceglt.split import PER_CLASS
-from aceglt.stats import mean_std
+from aceglt.searches.statistics import mean_std
 from study.prototypes import PROTOTYPES
 
 RECORD = Path("results/tuning-folds.csv")

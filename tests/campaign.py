@@ -20,11 +20,13 @@ from typing import Any
 from search_samples import files, outcome
 
 from aceglt import cli
-from aceglt.rundir import results_of
-from aceglt.ticket import Ticket
+from aceglt.runs.directory import results_of
+from aceglt.tickets.ticket import Ticket
 
 PROCESSES = multiprocessing.get_context("forkserver")  # one process imports torch, the searches are forked from it
-PROCESSES.set_forkserver_preload(["torch_geometric.data", "aceglt.runner", "aceglt.evaluation", "plotly.graph_objects"])
+PROCESSES.set_forkserver_preload(
+    ["torch_geometric.data", "aceglt.runner", "aceglt.tickets.evaluation", "plotly.graph_objects"]
+)
 
 METHODS, BACKBONES, TASKS = ("random", "ugs", "gebt", "ace"), ("gcn", "gat"), ("node", "link")
 

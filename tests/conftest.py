@@ -8,7 +8,7 @@ import pytest
 import torch
 from samples import tiny_problem
 
-from aceglt.tasks import NodeProblem
+from aceglt.problems import NodeProblem
 
 torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
 

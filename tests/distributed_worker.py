@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from search_samples import graph, search
 
-from aceglt import processes
+from aceglt.training import processes
 
 CASES: dict[str, dict[str, Any]] = {
     "gcn": {"partitions": 4, "parts_per_step": 2, "seeds": 2, "levels": 2},

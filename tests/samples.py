@@ -10,10 +10,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from aceglt import rng
-from aceglt.graph import Graph
-from aceglt.masks import Counts, Masks
-from aceglt.tasks import NodeProblem
+from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems import NodeProblem
 
 
 def generator(seed: int) -> torch.Generator:

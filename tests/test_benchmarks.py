@@ -11,7 +11,7 @@ import torch
 from samples import tiny_problem
 
 from aceglt.backbones import build
-from aceglt.problem import Problem
+from aceglt.problems.base import Problem
 from benchmarks import __main__ as benchmarks
 from benchmarks import epoch, floor, growth, levels
 from benchmarks.reference import Reference

@@ -19,7 +19,7 @@ from search_samples import Breaks, Stop, files, npz, outcome, search
 from aceglt import runner
 from aceglt.errors import RunError
 from aceglt.files import append_line
-from aceglt.rundir import results_of
+from aceglt.runs.directory import results_of
 
 CASE = Case("random", "gcn", "node")
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from aceglt.backbones import GCN
+from aceglt.backends.elements import Scoring
 from aceglt.config import Config
-from aceglt.levels import Search, State
-from aceglt.masks import Scores
 from aceglt.methods import Random
-from aceglt.update import Scoring
+from aceglt.numerics.masks import Scores
+from aceglt.searches.levels import Search, State
 from study import prototypes
 
 SEEDS = (0, 1)

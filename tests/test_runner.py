@@ -17,11 +17,11 @@ from search_samples import TINY, Breaks, events, files, graph, npz, outcome, sea
 import aceglt
 from aceglt import runner
 from aceglt.errors import ConfigError, DataError, RunError, TrainingError
-from aceglt.levels import Outcome, Search
 from aceglt.methods import Random
-from aceglt.problem import Problem
-from aceglt.tasks.node import NodeProblem
-from aceglt.ticket import Ticket
+from aceglt.problems.base import Problem
+from aceglt.problems.node import NodeProblem
+from aceglt.searches.levels import Outcome, Search
+from aceglt.tickets.ticket import Ticket
 
 
 def _results(run: Path) -> dict[str, Any]:

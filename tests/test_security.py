@@ -14,8 +14,8 @@ from search_samples import environment
 import aceglt
 
 SOURCE = Path(aceglt.__file__).parent
-UNPICKLES = {"datasets/_unpickle.py": "a reader of six harmless names, behind a checksum"}
-IMPORTS_BY_NAME = {"own.py": "what the user names in this very call", "__init__.py": "our own modules"}
+UNPICKLES = {"datasets/unpickle.py": "a reader of six harmless names, behind a checksum"}
+IMPORTS_BY_NAME = {"config/own.py": "what the user names in this very call", "__init__.py": "our own modules"}
 
 
 def nodes(kind: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:

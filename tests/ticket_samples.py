@@ -10,10 +10,10 @@ from search_samples import graph
 from aceglt import Ticket
 from aceglt.backbones import Params, build
 from aceglt.config import Config
-from aceglt.graph import Graph
-from aceglt.macs import inference_macs
-from aceglt.masks import Masks
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Masks
+from aceglt.searches.macs import inference_macs
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 

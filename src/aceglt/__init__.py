@@ -28,31 +28,31 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from aceglt.bench import Benchmark, benchmark
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
-    from aceglt.evaluation import Evaluation, evaluate
-    from aceglt.problem import Problem
+    from aceglt.problems.base import Problem
     from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import SearchResult, search
     from aceglt.sweeps.merged import SweepResult
     from aceglt.sweeps.run import sweep
-    from aceglt.ticket import Ticket
-    from aceglt.transforms import ApplyTicket
+    from aceglt.tickets.bench import Benchmark, benchmark
+    from aceglt.tickets.evaluation import Evaluation, evaluate
+    from aceglt.tickets.ticket import Ticket
+    from aceglt.tickets.transforms import ApplyTicket
 
 _HOMES = {
     "AcegltError": "errors",
-    "ApplyTicket": "transforms",
-    "Benchmark": "bench",
+    "ApplyTicket": "tickets.transforms",
+    "Benchmark": "tickets.bench",
     "Config": "config",
-    "Evaluation": "evaluation",
-    "Problem": "problem",
+    "Evaluation": "tickets.evaluation",
+    "Problem": "problems.base",
     "Reproduction": "reproduction",
     "SearchResult": "runner",
     "SweepResult": "sweeps.merged",
-    "Ticket": "ticket",
-    "benchmark": "bench",
-    "evaluate": "evaluation",
+    "Ticket": "tickets.ticket",
+    "benchmark": "tickets.bench",
+    "evaluate": "tickets.evaluation",
     "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",

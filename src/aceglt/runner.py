@@ -14,26 +14,29 @@ from typing import Any, TypeVar, get_type_hints
 
 import torch
 
-from aceglt import __version__, checkpoint, cpu, datasets, processes
+from aceglt import __version__, datasets
 from aceglt.backbones import Backbone, InPrecision, Params, build
+from aceglt.backends.cpu import calls as cpu
 from aceglt.config import Config, as_call, check_type, resolve
-from aceglt.determinism import deterministic_torch
+from aceglt.config.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
-from aceglt.levels import Search, SearchObserver, State
 from aceglt.methods import METHODS, Method
-from aceglt.own import NOTHING, Own, is_own, missing, name_of, take
-from aceglt.parts import Parts
-from aceglt.plan import PLANNED, Plan, Planner, free_memory
-from aceglt.problem import Problem
+from aceglt.problems import build_problem
+from aceglt.problems.base import Problem
+from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
-from aceglt.results import summarise
-from aceglt.rundir import RunDir
-from aceglt.stats import best_level
-from aceglt.tasks import build_problem
-from aceglt.tasks.own import customise
-from aceglt.tensorboard import Scalars, check_tensorboard
-from aceglt.ticket import Ticket
+from aceglt.report.tensorboard import Scalars, check_tensorboard
+from aceglt.runs import checkpoint
+from aceglt.runs.directory import RunDir
+from aceglt.searches.levels import Search, SearchObserver, State
+from aceglt.searches.results import summarise
+from aceglt.searches.statistics import best_level
+from aceglt.tickets.ticket import Ticket
+from aceglt.training import processes
+from aceglt.training.determinism import deterministic_torch
+from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
+from aceglt.training.partitions import Parts
 
 TICKETS = ("best", "all", "none")
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones import Backbone, Dropout
-from aceglt.graph import Graph, GraphBatch
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph, GraphBatch
 
 NODES, FEATURES, CLASSES = 14, 30, 3
 

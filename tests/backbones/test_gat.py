@@ -20,10 +20,10 @@ from torch import Tensor
 from torch_geometric.nn import GATConv
 
 from aceglt.backbones import GAT, Dropout, build
-from aceglt.graph import Graph
-from aceglt.macs import inference_macs
-from aceglt.masks import Counts
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts
+from aceglt.searches.macs import inference_macs
 
 HIDDEN, HEADS = 4, 3
 

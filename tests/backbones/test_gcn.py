@@ -8,12 +8,12 @@ from samples import dense_normalised, generator, random_graph, random_masks
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from aceglt import rng
 from aceglt.backbones import GCN, Dropout
 from aceglt.backbones.base import Layout, Params
-from aceglt.graph import Graph
-from aceglt.masks import Counts
-from aceglt.ops import Features
+from aceglt.numerics import rng
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts
 
 FEATURES, HIDDEN, CLASSES = 9, 6, 4
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch_geometric.nn import GINConv
 
 from aceglt.backbones import GIN, build
-from aceglt.graph import Graph
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
 
 HIDDEN = 6
 

@@ -17,15 +17,16 @@ from torch import Tensor
 from torch.nn import Linear, Module
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, models
 
-from aceglt import rng, train
 from aceglt.backbones import GAT, GCN, GIN, Backbone, Dropout, Params
 from aceglt.backbones.module import ModuleBackbone
 from aceglt.errors import ConfigError
-from aceglt.graph import Graph
-from aceglt.macs import inference_macs
-from aceglt.masks import Counts, Masks
-from aceglt.ops import Features
-from aceglt.train import Fit, Scoring, Training, fit
+from aceglt.numerics import rng
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.searches.macs import inference_macs
+from aceglt.training import fit as train
+from aceglt.training.fit import Fit, Scoring, Training, fit
 
 NODES, FEATURES, CLASSES = 12, 5, 3
 GRAPH = random_graph()

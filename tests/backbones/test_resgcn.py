@@ -21,10 +21,10 @@ from backbone_samples import (
 from torch import Tensor
 from torch_geometric.nn import DeepGCNLayer, GENConv
 
-from aceglt import ops
 from aceglt.backbones import Dropout, ResGCN
-from aceglt.graph import Graph, GraphBatch
-from aceglt.ops import Features
+from aceglt.numerics import ops
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph, GraphBatch
 
 HIDDEN, LAYERS, EDGE_FEATURES = 6, 4, 3
 

@@ -6,7 +6,7 @@ from backbone_samples import CLASSES, FEATURES, all_alive, draw, features, rando
 from torch import Tensor
 
 from aceglt.backbones import Backbone, Dropout, InPrecision, build
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from samples import tiny_problem
 
-from aceglt import rng
 from aceglt.backbones import BACKBONES, build
-from aceglt.masks import Counts, Masks
-from aceglt.train import fit
-from aceglt.update import Scoring, Training
+from aceglt.backends.elements import Scoring, Training
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.training.fit import fit
 
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
 SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="last")

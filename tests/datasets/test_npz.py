@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aceglt.datasets import GraphData, _archive, load_npz, save_npz
+from aceglt.datasets import GraphData, archive, load_npz, save_npz
 from aceglt.errors import DataError
 
 TENSORS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
@@ -269,14 +269,14 @@ def test_a_member_that_is_shorter_than_it_says_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_archive, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(archive, "BOMB_BYTES", 1 << 20)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((1 << 10, 1 << 10), dtype=np.float32))
     with pytest.raises(DataError, match=r"array x: found 4194432 bytes in \d+ compressed ones, expected at most 500"):
         load_npz(tmp_path / "bomb.npz")
 
 
 def test_the_arrays_together_may_not_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_archive, "MAX_BYTES", 250)
+    monkeypatch.setattr(archive, "MAX_BYTES", 250)
     with pytest.raises(DataError, match=r"array \w+: found \d+ bytes, expected at most 250 in all arrays"):
         load_npz(_saved(tmp_path, _arrays()))
 
@@ -288,7 +288,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, small: GraphData, mon
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_archive, "_write_member", full)
+    monkeypatch.setattr(archive, "_write_member", full)
     with pytest.raises(DataError, match=r"g\.npz: cannot be written \(No space left on device\)"):
         save_npz(tmp_path / "g.npz", small)
     assert (tmp_path / "g.npz").read_bytes() == before

@@ -21,8 +21,8 @@ import aceglt
 from aceglt.datasets import GraphData, LinkData, available, load
 from aceglt.datasets.ogb import RELEASES
 from aceglt.errors import DataError
-from aceglt.graph import Graph
-from aceglt.problem import Problem
+from aceglt.numerics.graph import Graph
+from aceglt.problems.base import Problem
 
 ogb_reader = pytest.importorskip("ogb.io.read_graph_raw")
 from ogb.linkproppred import Evaluator as LinkEvaluator  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aceglt.datasets._roots import cache_root, roots
+from aceglt.datasets.roots import cache_root, roots
 
 
 def test_a_relative_or_missing_cache_home_means_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from aceglt import rng
 from aceglt.backbones import build
 from aceglt.datasets import GraphData, LinkData, load
 from aceglt.datasets.synthetic import SHAPES
 from aceglt.errors import DataError
-from aceglt.graph import Graph
-from aceglt.masks import Counts, Masks
-from aceglt.problem import Problem
-from aceglt.train import Training, fit
+from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems.base import Problem
+from aceglt.training.fit import Training, fit
 
 SMALL = {"synthetic-arxiv": 0.01, "synthetic-proteins": 0.004, "synthetic-collab": 0.01}
 

@@ -9,7 +9,7 @@ import numpy as np
 import planetoid_samples as samples
 import pytest
 
-from aceglt.datasets._unpickle import unpickle
+from aceglt.datasets.unpickle import unpickle
 
 
 class _Attack:

@@ -30,20 +30,23 @@ from ticket_samples import random_ticket
 from typer.testing import CliRunner
 
 import aceglt
-from aceglt import checkpoint, config, datasets, show, storage
+from aceglt import config, datasets
 from aceglt.cli import app
 from aceglt.datasets import planetoid
-from aceglt.datasets._unpickle import unpickle
+from aceglt.datasets.unpickle import unpickle
 from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
-from aceglt.levels import Search
-from aceglt.problem import Problem
+from aceglt.files import tensors as storage
+from aceglt.problems.base import Problem
+from aceglt.report import terminal as show
 from aceglt.report.load import load_runs
 from aceglt.report.page import render
-from aceglt.results import summarise
-from aceglt.rundir import RunDir, results_of
 from aceglt.runner import build_method
+from aceglt.runs import checkpoint
+from aceglt.runs.directory import RunDir, results_of
+from aceglt.searches.levels import Search
+from aceglt.searches.results import summarise
 from aceglt.sweeps.grid import plan, read_grid
-from aceglt.ticket import Ticket
+from aceglt.tickets.ticket import Ticket
 
 Inputs = st.SearchStrategy[Any]
 
@@ -87,7 +90,7 @@ def no_training(*args: Any, **kwargs: Any) -> Any:
 
 
 def training_is_out() -> mock._patch[Any]:
-    return mock.patch("aceglt.levels.fit", no_training)
+    return mock.patch("aceglt.searches.levels.fit", no_training)
 
 
 # Tickets and checkpoints: safetensors with a payload and a digest.
@@ -478,7 +481,7 @@ def read_command(line: list[str]) -> None:
         shutil.rmtree(desk() / name, ignore_errors=True)
     os.chdir(desk())
     try:
-        with training_is_out(), mock.patch("aceglt.evaluation.fit", no_training):
+        with training_is_out(), mock.patch("aceglt.tickets.evaluation.fit", no_training):
             result = CliRunner().invoke(app, line)
     finally:
         os.chdir(before)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Quota, Scores
 from aceglt.methods import Ace, Level, Selection, Ugs
-from aceglt.train import Fit
+from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.training.fit import Fit
 
 WEIGHTS, EDGES = 20, 12
 KEEP = Counts(10, 6)

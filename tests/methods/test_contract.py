@@ -16,16 +16,16 @@ import torch
 from samples import labels_data, sparse_split_data, tiny_data, tiny_problem
 from torch_geometric.nn import SAGEConv
 
-from aceglt import checkpoint
 from aceglt.backbones import BACKBONES, GAT, GCN, Backbone, Params, ResGCN
 from aceglt.backbones.module import ModuleBackbone
 from aceglt.config import AXES, Config
-from aceglt.graph import Graph
-from aceglt.levels import Search, State, outputs
-from aceglt.masks import Counts, Masks
 from aceglt.methods import METHODS, Method
-from aceglt.problem import Problem
-from aceglt.tasks import TASKS
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems import TASKS
+from aceglt.problems.base import Problem
+from aceglt.runs import checkpoint
+from aceglt.searches.levels import Search, State, outputs
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import torch
 from samples import tiny_problem
 from torch import Tensor
 
-from aceglt import rng
 from aceglt.backbones import GCN
 from aceglt.config import Config
 from aceglt.errors import ConfigError
-from aceglt.levels import Search, State
-from aceglt.masks import Counts, Masks, Scores, prune
 from aceglt.methods import Gebt, Level
-from aceglt.train import Fit, Scoring, Training, Watch, fit
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks, Scores, prune
+from aceglt.searches.levels import Search, State
+from aceglt.training.fit import Fit, Scoring, Training, Watch, fit
 
 KEEP = Counts(6, 6)
 

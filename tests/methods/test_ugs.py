@@ -9,11 +9,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from aceglt import rng
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Quota, Scores
 from aceglt.methods import Level, Random, Ugs
-from aceglt.train import Fit, initial_scores
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.training.fit import Fit, initial_scores
 
 
 def level_with(weights: Tensor, edges: Tensor, keep: Counts) -> Level:

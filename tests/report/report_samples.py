@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from aceglt.report import RunView
-from aceglt.stats import Readings, highest_winning, highest_winning_per_seed, winning
+from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 
 MACS = 6_324_600_000
 EDGES = [[0, 1], [1, 2], [2, 7], [0, 7], [7, 9]]

@@ -12,7 +12,7 @@ import pytest
 from search_samples import search
 
 from aceglt.report import load_runs, write_report
-from aceglt.stats import mean_std
+from aceglt.searches.statistics import mean_std
 
 webdriver = pytest.importorskip("selenium.webdriver")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -13,7 +13,7 @@ from test_report import Page
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_checked_json
 from aceglt.report import load_runs, write_report
-from aceglt.rundir import results_of
+from aceglt.runs.directory import results_of
 
 
 @pytest.fixture(scope="module")

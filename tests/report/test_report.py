@@ -19,8 +19,8 @@ from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.report.charts import PALETTE, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.excerpt import arrange, scenes
 from aceglt.report.page import headline, render
-from aceglt.stats import mean_std
-from aceglt.wording import duration, percent, quantity, spread
+from aceglt.report.wording import duration, percent, quantity, spread
+from aceglt.searches.statistics import mean_std
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\'$title'
 VOID = {"meta", "link", "br", "img", "input", "hr"}

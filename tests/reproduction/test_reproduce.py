@@ -21,7 +21,7 @@ from aceglt.errors import ConfigError, DataError
 from aceglt.reproduction import EXHIBITS, Reproduction, cost
 from aceglt.reproduction.cells import Scale
 from aceglt.reproduction.summary import FIRED
-from aceglt.stats import mean_std
+from aceglt.searches.statistics import mean_std
 
 WRITERS = (ogb_samples.arxiv, ogb_samples.proteins, ogb_samples.collab)
 

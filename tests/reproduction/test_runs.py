@@ -18,7 +18,7 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_checked_json
 from aceglt.reproduction import Cell
-from aceglt.rundir import RunDir, read_json
+from aceglt.runs.directory import RunDir, read_json
 
 ONE = {"cells": "cora/gcn/model/ugs"}
 
@@ -129,7 +129,7 @@ def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> No
 def test_a_run_that_was_planned_for_little_memory_is_found_again(
     tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aceglt.plan._FEWEST_NODES", 4)
+    monkeypatch.setattr("aceglt.training.memory._FEWEST_NODES", 4)
     record = Recorder()
     with monkeypatch.context() as patch:
         patch.setattr("aceglt.runner.free_memory", lambda device: 1)

@@ -10,7 +10,7 @@ import pytest
 
 from aceglt.config import resolve
 from aceglt.errors import ConfigError
-from aceglt.rundir import default_name
+from aceglt.runs.directory import default_name
 from aceglt.sweeps.grid import plan, read_grid
 
 

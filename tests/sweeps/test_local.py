@@ -16,7 +16,7 @@ from sweep_samples import Watches, grid, merged, tickets
 
 import aceglt
 from aceglt.errors import ConfigError
-from aceglt.rundir import read_json
+from aceglt.runs.directory import read_json
 from aceglt.sweeps import local, run
 from aceglt.sweeps.engines import Need
 from aceglt.sweeps.local import LocalEngine

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt import cli, runner
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.rundir import RunDir, lock, read_json, results_of
+from aceglt.problems import build_problem
+from aceglt.runs.directory import RunDir, lock, read_json, results_of
 from aceglt.sweeps import merged as merging
 from aceglt.sweeps import run as sweeping
 from aceglt.sweeps.checks import memory
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import Job, work
-from aceglt.tasks import build_problem
 
 Trouble = Callable[[Job], Ended | None]
 

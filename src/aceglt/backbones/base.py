@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from aceglt import rng
+from aceglt.backbones.portable import Spec
 from aceglt.errors import ConfigError
-from aceglt.graph import Block, GraphBatch
-from aceglt.ops import DroppedFeatures, Features
-from aceglt.portable import Spec
+from aceglt.numerics import rng
+from aceglt.numerics.features import DroppedFeatures, Features
+from aceglt.numerics.graph import Block, GraphBatch
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
-from aceglt.graph import Block, GraphBatch
-from aceglt.ops import DroppedFeatures, Features
-from aceglt.portable import SLOPE, LayerSpec
+from aceglt.backbones.portable import SLOPE, LayerSpec
+from aceglt.numerics import ops
+from aceglt.numerics.features import DroppedFeatures, Features
+from aceglt.numerics.graph import Block, GraphBatch
 
 _Stem = tuple[Features, Tensor, Tensor]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt import cpu_gcn, ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
-from aceglt.graph import GraphBatch
-from aceglt.ops import Features
-from aceglt.portable import LayerSpec
+from aceglt.backbones.portable import LayerSpec
+from aceglt.backends.cpu import gcn as cpu_gcn
+from aceglt.numerics import ops
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import GraphBatch
 
 
 class GCN(Backbone):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
-from aceglt.graph import Block, GraphBatch
-from aceglt.ops import Features
-from aceglt.portable import LayerSpec
+from aceglt.backbones.portable import LayerSpec
+from aceglt.numerics import ops
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Block, GraphBatch
 
 
 class GIN(Backbone):

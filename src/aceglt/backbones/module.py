@@ -16,14 +16,14 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import Linear, MessagePassing
 
-from aceglt import ops, rng
-from aceglt.backbones._messages import Arcs, Messages
-from aceglt.backbones._probe import probe, takes_weight
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights
+from aceglt.backbones.messages import Arcs, Messages
+from aceglt.backbones.probe import probe, takes_weight
+from aceglt.config.own import name_of
 from aceglt.errors import ConfigError
-from aceglt.graph import Graph, GraphBatch
-from aceglt.ops import Features
-from aceglt.own import name_of
+from aceglt.numerics import ops, rng
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph, GraphBatch
 
 Prunable = Sequence[str] | Callable[[str, Tensor], bool]
 """Patterns of parameters' names, or a function of a parameter's name and value."""

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from aceglt import ops
 from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
-from aceglt.graph import GraphBatch
-from aceglt.ops import Features
-from aceglt.portable import BlockSpec
+from aceglt.backbones.portable import BlockSpec
+from aceglt.numerics import ops
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import GraphBatch
 
 _Stem = tuple[Tensor, Tensor]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
-from aceglt.graph import GraphBatch
-from aceglt.ops import Features
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import GraphBatch
 
 
 class Around(Backbone):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aceglt.datasets._archive import read_arrays, write_arrays
+from aceglt.datasets.archive import read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.datasets.planetoid import both_directions, row_normalised
 from aceglt.errors import DataError

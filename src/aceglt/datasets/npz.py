@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aceglt.datasets._archive import MAX_BYTES, Array, read_arrays, write_arrays
+from aceglt.datasets.archive import MAX_BYTES, Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aceglt.datasets._roots import cache_root, roots
-from aceglt.datasets._unpickle import PickledArray, PickledDtype
 from aceglt.datasets.base import GraphData, LinkData
+from aceglt.datasets.roots import cache_root, roots
+from aceglt.datasets.unpickle import PickledArray, PickledDtype
 from aceglt.errors import DataError
 
 Array = npt.NDArray[Any]

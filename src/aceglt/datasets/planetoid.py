@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aceglt.datasets._roots import cache_root, roots
-from aceglt.datasets._unpickle import Array, unpickle
 from aceglt.datasets.base import GraphData
+from aceglt.datasets.roots import cache_root, roots
+from aceglt.datasets.unpickle import Array, unpickle
 from aceglt.errors import DataError
 
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt import rng
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.errors import DataError
+from aceglt.numerics import rng
 
 PREFIX = "synthetic-"
 _CHUNK = 1 << 23  # candidates that are drawn at a time, which bounds the memory beside the edges themselves

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from aceglt import rng, sampling
 from aceglt.errors import ConfigError
-from aceglt.masks import Masks, share
 from aceglt.methods.base import Level, Selection, best_of, require
 from aceglt.methods.ugs import Ugs
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Masks, share
+from aceglt.pruning import sampling
 
 _DRAWS = 4  # keys that an exchange takes: of both samples, and of making them equal in size
 

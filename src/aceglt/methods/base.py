@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from aceglt import rng
 from aceglt.errors import ConfigError
-from aceglt.masks import Counts, Masks, Quota, Scores
-from aceglt.train import Fit, Watch
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.training.fit import Fit, Watch
 
 
 class TrainScores(Protocol):
@@ -68,7 +68,7 @@ class Level:
         return None if self.bonus is None else self.bonus(self.masks)
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
-        """[batches · S] random keys for a purpose of this level; see `aceglt.rng`."""
+        """[batches · S] random keys for a purpose of this level; see `aceglt.numerics.rng`."""
         keys = [self._batch_key(purpose, b) for b in range(batches)]
         return torch.cat(keys)
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection, require
+from aceglt.numerics.masks import Masks, Scores, prune
 
 _SIDES = ("weights", "edges")
 

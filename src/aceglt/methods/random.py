@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from aceglt import rng
-from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection, best_of, require
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Masks, Scores, prune
 
 
 @dataclass(frozen=True)

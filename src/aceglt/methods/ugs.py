@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aceglt.importance import ranks, some
-from aceglt.masks import Masks, Scores, prune
 from aceglt.methods.base import Level, Selection, require
-from aceglt.train import initial_scores
+from aceglt.numerics.masks import Masks, Scores, prune
+from aceglt.pruning.importance import ranks, some
+from aceglt.training.fit import initial_scores
 
 
 @dataclass(frozen=True)

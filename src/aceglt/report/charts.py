@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aceglt.report.view import PARTS, PHASES, READINGS, RunView, changes_of, seconds_of
-from aceglt.stats import mean_std
-from aceglt.wording import percent, spread
+from aceglt.report.wording import percent, spread
+from aceglt.searches.statistics import mean_std
 
 # Okabe and Ito's colours, their light ones darkened: each stands out from white and from the dark page.
 PALETTE = ("#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0")

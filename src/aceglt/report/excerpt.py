@@ -11,7 +11,7 @@ from typing import Any
 
 from aceglt.report.markup import escape
 from aceglt.report.view import RunView
-from aceglt.wording import percent
+from aceglt.report.wording import percent
 
 WIDTH, HEIGHT, MARGIN = 360, 270, 18
 SHADES = 5

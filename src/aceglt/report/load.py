@@ -12,7 +12,7 @@ from aceglt.errors import ConfigError, RunError, printable
 from aceglt.files import parse_json
 from aceglt.report.page import render
 from aceglt.report.view import RunView, text
-from aceglt.rundir import RunDir, is_run, results_of
+from aceglt.runs.directory import RunDir, is_run, results_of
 
 NAMING = ("dataset", "backbone", "task", "axis", "preset")
 """What is added to the names of runs that differ in it."""

@@ -22,7 +22,7 @@ from aceglt.report.tables import (
     winners_table,
 )
 from aceglt.report.view import READINGS, RunView, by_setting, macs_saved, place, text
-from aceglt.wording import counted, percent, spread
+from aceglt.report.wording import counted, percent, spread
 
 NO_SCRIPT = "<noscript><p>The chart needs JavaScript; the tables below hold the same numbers.</p></noscript>"
 

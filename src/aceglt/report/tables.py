@@ -9,8 +9,8 @@ from typing import Any
 
 from aceglt.report.markup import Link, cell, escape
 from aceglt.report.view import PARTS, PHASES, RunView, changes_of, macs_of, seconds_of
-from aceglt.stats import CRITERIA, undetermined
-from aceglt.wording import UNKNOWN, duration, percent, quantity, spread
+from aceglt.report.wording import UNKNOWN, duration, percent, quantity, spread
+from aceglt.searches.statistics import CRITERIA, undetermined
 
 DIAGNOSTICS = {
     "distinct": "distinct scores",

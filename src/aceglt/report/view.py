@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aceglt.stats import best_level, mean_std, metric_in_words
-from aceglt.wording import percent
+from aceglt.report.wording import percent
+from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}

@@ -10,7 +10,7 @@ from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.measures import Quantity, Sample
 from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.tables import HERE, PAPER, Entry, Line, Table
-from aceglt.stats import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
+from aceglt.searches.statistics import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 
 Places = dict[tuple[str, str], "Quantity | str"]
 """By keys of row and column: what stands there; plain text where nothing is measured."""

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from aceglt.reproduction.cells import Cell
-from aceglt.stats import TOLERANCE
+from aceglt.searches.statistics import TOLERANCE
 
 Results = Mapping[str, Any]
 Sample = dict[int, float]  # by seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from aceglt.stats import Readings, highest_winning, highest_winning_per_seed, winning
+from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 
 Results = Mapping[str, Any]
 

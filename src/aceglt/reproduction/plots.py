@@ -14,7 +14,7 @@ from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.layouts import Panel
 from aceglt.reproduction.measures import excerpt_levels
 from aceglt.reproduction.registry import Exhibit
-from aceglt.stats import mean_std, metric_in_words
+from aceglt.searches.statistics import mean_std, metric_in_words
 
 Results = Mapping[str, Any]
 

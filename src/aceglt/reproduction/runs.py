@@ -16,12 +16,12 @@ from typing import Any
 from aceglt.config import Config
 from aceglt.errors import RunError
 from aceglt.files import short_digest
-from aceglt.levels import SearchObserver
-from aceglt.plan import PLANNED
 from aceglt.reproduction.cells import Cell, Scale
 from aceglt.reproduction.merge import merge
-from aceglt.rundir import RunDir, finished_results, read_json, results_of
 from aceglt.runner import search
+from aceglt.runs.directory import RunDir, finished_results, read_json, results_of
+from aceglt.searches.levels import SearchObserver
+from aceglt.training.memory import PLANNED
 
 Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
 """Told about each search before it starts; what it gives is told about its progress."""

@@ -9,7 +9,7 @@ from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.grid import BOLD, STAR, UNDERLINE, entry_of
 from aceglt.reproduction.registry import Exhibit
 from aceglt.reproduction.tables import Entry, Line, Table, csv_rows, markdown
-from aceglt.stats import CRITERIA, mean_std, metric_in_words, undetermined
+from aceglt.searches.statistics import CRITERIA, mean_std, metric_in_words, undetermined
 
 Found = Mapping[Cell, Mapping[str, Any]]
 

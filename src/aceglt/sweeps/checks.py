@@ -8,13 +8,13 @@ from pathlib import Path
 from aceglt import datasets
 from aceglt.backbones import Backbone
 from aceglt.config import Config
+from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
-from aceglt.own import take
-from aceglt.problem import Problem
+from aceglt.problems import build_problem
+from aceglt.problems.base import Problem
+from aceglt.problems.own import customise
 from aceglt.runner import build_backbone, build_method
 from aceglt.sweeps.grid import Cell
-from aceglt.tasks import build_problem
-from aceglt.tasks.own import customise
 
 
 def check(cells: Sequence[Cell], data_root: str | Path | None) -> int:

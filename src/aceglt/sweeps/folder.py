@@ -10,7 +10,7 @@ from typing import IO
 
 from aceglt.errors import RunError
 from aceglt.files import leftovers
-from aceglt.rundir import RunDir, finished_results, is_run, lock
+from aceglt.runs.directory import RunDir, finished_results, is_run, lock
 from aceglt.sweeps.grid import Cell
 
 

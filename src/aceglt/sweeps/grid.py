@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from aceglt.config import STEERING, TUPLES, Config, check_type, flat, resolve, suggest
+from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.files import short_digest
-from aceglt.own import take
 
 if sys.version_info >= (3, 11):
     import tomllib

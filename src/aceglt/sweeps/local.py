@@ -15,9 +15,9 @@ from types import TracebackType
 
 import torch
 
-from aceglt.plan import free_memory
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import MEND, Job, last_line
+from aceglt.training.memory import free_memory
 
 _GRACE = 10.0  # seconds that a worker has to end when it is told to
 

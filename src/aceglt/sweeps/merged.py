@@ -12,8 +12,8 @@ from typing import Any
 from aceglt.config import as_call
 from aceglt.files import write_atomic, write_json
 from aceglt.report import NAMING, ReportUnavailable, RunView, distinct_names, write_report
-from aceglt.rundir import results_of
-from aceglt.stats import best_level, mean_std
+from aceglt.runs.directory import results_of
+from aceglt.searches.statistics import best_level, mean_std
 from aceglt.sweeps.folder import SweepDir
 from aceglt.sweeps.grid import Cell
 

@@ -1,0 +1,197 @@
+"""What somebody else's model does with a graph, found out by trying, before anything is trained."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from aceglt.backbones.messages import message_layers
+from aceglt.errors import ConfigError
+from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
+
+_TOLERANCE = 1e-5  # relative difference above which outputs differ
+_USES = "its forward must be forward(x, edge_index) or forward(x, edge_index, edge_weight)"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a model that can be used."""
+
+    takes_weight: bool
+    """Whether forward has a parameter `edge_weight`."""
+    weighted: frozenset[str]
+    """Message-passing layers whose outputs depend on it."""
+    widths: tuple[int, ...]
+    """Of the messages, one for each time that they are passed on."""
+    used: frozenset[str]
+    """Parameters that the outputs depend on."""
+
+
+def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int) -> Findings:
+    """Try a model on the graph and on half of it. Raises ConfigError where it cannot be used, with the reason."""
+    weights = takes_weight(module, name)
+    trial = _Trial(module, name, x, weights)
+    alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=x.device)
+    whole = graph.batch(alive, False).by_run[0][0]
+    alive[:, ::2] = False
+    half = graph.batch(alive, False).by_run[0][0]
+
+    widths = trial.record_widths()
+    first = trial(whole)
+    _check_shape(first, name, x.shape[0], out_features)
+    seen = tuple(widths)
+    if not _same(first, trial(whole, seed=1)):
+        raise ConfigError(
+            f"{name}: its outputs in evaluation mode are random; is F.dropout called without training=self.training?"
+        )
+    fresh = _Trial(module, name, x, weights)(half)
+    if not _same(fresh, trial.after_whole(half)):
+        raise ConfigError(
+            f"{name}: it remembers the graph that it saw first, so that pruned edges would stay; turn caching off "
+            "(cached=False in PyG's layers)"
+        )
+    if _same(first, fresh):
+        raise ConfigError(
+            f"{name}: its outputs do not depend on the edges, so there is no graph to prune; {_USES}, and use the edges"
+        )
+    weighted, depends = trial.weighted(whole) if weights else (frozenset[str](), False)
+    if not seen and not depends:
+        raise ConfigError(
+            f"{name}: there is no way to score its edges: it has no torch_geometric.nn.MessagePassing layer, and its "
+            "outputs do not depend on a parameter edge_weight of forward; give it one of the two"
+        )
+    return Findings(weights, weighted, seen, trial.used(whole))
+
+
+class _Trial:
+    """A copy of a model, with random weights: initial ones may hide what the model does, zeros above all."""
+
+    def __init__(self, module: Module, name: str, x: Tensor, takes_weight: bool) -> None:
+        self._name, self._x, self._takes_weight = name, x, takes_weight
+        self._module = copy.deepcopy(module).eval()
+        with torch.no_grad(), rng.seeded(0, x.device):
+            for parameter in self._module.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+
+    def __call__(self, edge_index: Tensor, weight: Tensor | None = None, seed: int = 0, grad: bool = False) -> Tensor:
+        """The outputs; ConfigError with the reason where forward fails."""
+        options = {}
+        if self._takes_weight:
+            options["edge_weight"] = self._x.new_ones(edge_index.shape[1]) if weight is None else weight
+        try:
+            with torch.set_grad_enabled(grad), rng.seeded(seed, self._x.device):
+                outputs: Tensor = self._module(self._x, edge_index, **options)
+        except ConfigError:
+            raise
+        except Exception as reason:
+            raise ConfigError(
+                f"{self._name}: forward failed on x of shape {list(self._x.shape)} and edge_index of shape "
+                f"{list(edge_index.shape)}: {type(reason).__name__}: {reason}"
+            ) from reason
+        return outputs
+
+    def after_whole(self, half: Tensor) -> Tensor | None:
+        """The outputs on half of the graph, from a model that has seen the whole; None where it fails."""
+        try:
+            return self(half)
+        except ConfigError:
+            return None
+
+    def record_widths(self) -> list[int]:
+        """A list that gets the width of every message from now on."""
+        widths: list[int] = []
+
+        def refuse_matrix(layer: Any, inputs: tuple[Any, ...]) -> None:
+            if not isinstance(inputs[0], Tensor) or inputs[0].layout != torch.strided:
+                raise ConfigError(
+                    f"{self._name}: it makes a sparse matrix of edge_index, which cannot be scored; leave it as it is"
+                )
+
+        def note(layer: Any, inputs: tuple[Any, ...], message: Any) -> Any:
+            if not isinstance(message, Tensor):
+                raise ConfigError(f"{self._name}: a message of {type(layer).__name__} is no tensor and has no score")
+            widths.append(message.numel() // max(1, message.shape[layer.node_dim]))
+            return message
+
+        for layer in message_layers(self._module).values():
+            layer.register_propagate_forward_pre_hook(refuse_matrix)
+            layer.register_message_forward_hook(note)
+        return widths
+
+    def weighted(self, edge_index: Tensor) -> tuple[frozenset[str], bool]:
+        """Layers whose outputs depend on `edge_weight`, and whether the model's do.
+
+        Every layer is given what it would get with all weights 1, whatever the layers before it do.
+        """
+        layers = message_layers(self._module)
+        plain: dict[Any, list[Any]] = defaultdict(list)
+        differ: set[Any] = set()
+
+        def keep(layer: Any, inputs: Any, output: Any) -> None:
+            plain[layer].append(output)
+
+        def compare(layer: Any, inputs: Any, output: Any) -> Any:
+            before = plain[layer].pop(0)
+            if isinstance(output, Tensor) and not _same(before, output):
+                differ.add(layer)
+            return before
+
+        with rng.seeded(0, self._x.device):
+            weight = torch.rand(edge_index.shape[1], device=self._x.device, dtype=self._x.dtype) + 0.5
+        first = self._hooked(keep, edge_index, None)
+        self._hooked(compare, edge_index, weight)
+        names = frozenset(name for name, layer in layers.items() if layer in differ)
+        return names, not _same(first, self(edge_index, weight))
+
+    def _hooked(self, hook: Callable[..., Any], edge_index: Tensor, weight: Tensor | None) -> Tensor:
+        handles = [layer.register_forward_hook(hook) for layer in message_layers(self._module).values()]
+        try:
+            return self(edge_index, weight)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def used(self, edge_index: Tensor) -> frozenset[str]:
+        """Parameters that get a gradient."""
+        parameters = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+        outputs = self(edge_index, grad=True)
+        if not parameters or not outputs.requires_grad:
+            return frozenset()
+        grads = torch.autograd.grad(outputs.sum(), list(parameters.values()), allow_unused=True)
+        return frozenset(name for name, grad in zip(parameters, grads, strict=True) if grad is not None)
+
+
+def takes_weight(module: Module, name: str) -> bool:
+    """Whether forward has a parameter `edge_weight`; ConfigError where it cannot be called with what there is."""
+    signature = inspect.signature(module.forward)
+    weights = "edge_weight" in signature.parameters
+    try:
+        signature.bind("x", "edge_index", **({"edge_weight": None} if weights else {}))
+    except TypeError as reason:
+        raise ConfigError(f"{name}: {_USES}; it is forward{signature} ({reason})") from None
+    return weights
+
+
+def _check_shape(outputs: Any, name: str, nodes: int, out_features: int) -> None:
+    if not isinstance(outputs, Tensor) or outputs.shape != (nodes, out_features):
+        found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ConfigError(
+            f"{name}: its outputs must be a tensor of shape [{nodes}, {out_features}] (nodes, outputs), found {found}"
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether outputs are equal but for rounding."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.shape != b.shape:
+        return a is b
+    a, b = torch.nan_to_num(a.detach()), torch.nan_to_num(b.detach())
+    return bool((a - b).norm() <= _TOLERANCE * torch.maximum(a.norm(), b.norm()))

@@ -1,0 +1,1 @@
+"""Graphs, features, masks, sparse products and random draws: the definition of what is computed."""

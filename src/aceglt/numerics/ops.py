@@ -1,0 +1,443 @@
+"""The sparse kernels, with gradients, for a batch of runs. Nothing here is ever N×N, nor arcs×width as a whole.
+
+Gathers are `index_select`, which on a CPU takes a half to a quarter of the time of indexing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.backends.cpu import calls as cpu
+from aceglt.backends.cuda import available as gpu
+from aceglt.numerics.csr import full, product
+from aceglt.numerics.graph import Block, GraphBatch
+
+# How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
+_ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
+_FEWEST_CHANNELS = 8
+_EPSILON = 1e-7  # what GENConv adds to a message
+_SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87)
+
+
+def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
+    """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
+    result: Tensor = _GatherArcs.apply(slots(edge_values), batch)
+    return result if batch.weight is None else result * batch.weight
+
+
+def slots(edge_values: Tensor) -> Tensor:
+    """[S·(E+1)] edge values with the self-loops' 1."""
+    return torch.cat([edge_values, edge_values.new_ones(len(edge_values), 1)], dim=1).reshape(-1)
+
+
+def pick(block: Block, values: Tensor) -> Tensor:
+    """Values of the block's arcs, from those of all arcs of the graph."""
+    if block.arcs is None:
+        return values
+    result: Tensor = _Pick.apply(values, block.arcs)
+    return result
+
+
+def spmm(block: Block, values: Tensor, dense: Tensor, symmetric: bool = False) -> Tensor:
+    """[S, T, H]: out[target] = Σ value · dense[source] over arcs, values [A], dense [S, N, H].
+
+    `symmetric` says that an arc and its reverse have the same value, where the block is mirrored.
+    """
+    result: Tensor = _Spmm.apply(full(values), full(dense), block, symmetric and block.mirrored)
+    return result.to(dense.dtype)
+
+
+def row_sum(block: Block, values: Tensor) -> Tensor:
+    """[S·T] sum of arc values [A] at each target."""
+    ones = values.new_ones(block.runs, block.sources, 1)
+    return spmm(block, values, ones).reshape(-1)
+
+
+def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
+    """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
+    result: Tensor = _ScaleArcs.apply(values, factor, block)
+    return result
+
+
+def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
+    """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
+    if cpu.normalises(batch, edge_values):
+        result: Tensor = _Normalise.apply(slots(edge_values), batch)
+        return result
+    values = arc_values(batch, edge_values)
+    return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
+
+
+def linear(h: Tensor, weight: Tensor) -> Tensor:
+    """[S, N, C] = h · weight, h [S, N, H] wide and weight [S, H, C] narrow."""
+    result: Tensor = _Linear.apply(h, weight)
+    return result
+
+
+def arc_sum(block: Block, source: Tensor, target: Tensor) -> Tensor:
+    """[A, K]: source[j] + target[i] for every arc from j to i, values of sources [S·N, K] and of targets [S·T, K]."""
+    result: Tensor = _ArcSum.apply(full(source), full(target), block)
+    return result.to(source.dtype)
+
+
+def row_softmax(block: Block, logits: Tensor) -> Tensor:
+    """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
+    result: Tensor = _RowSoftmax.apply(full(logits), block)
+    return result.to(logits.dtype)
+
+
+def softmax_messages(
+    batch: GraphBatch, x: Tensor, scores: Tensor, temperature: Tensor, edge_terms: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """[S, N, H]: Σ over the arcs from j to i of score · softmax(t · m) · m with m = ReLU(x[j] + e) + 1e-7.
+
+    The softmax is over the arcs that share a target, channel by channel. x [S, N, H], scores [A], temperature [S].
+    `edge_terms` are the weight [S, D, H] and bias [S, H] that make e of the batch's edge features; without, e is 0.
+    """
+    if edge_terms is None:
+        message = full(x).relu() + _EPSILON
+        logits = message * temperature.view(-1, 1, 1)
+        top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
+        if float((top - bottom).amax()) < _SAFE_RANGE:
+            return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
+    weight, bias = edge_terms or (None, None)
+    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch)
+    return result
+
+
+def _source_softmax(batch: GraphBatch, message: Tensor, exponential: Tensor, scores: Tensor) -> Tensor:
+    """Messages that depend on their source alone: sums over arcs are sparse products, several times as fast.
+
+    It takes one shift of the exponents for all targets, hence a range in which none of them loses all its terms.
+    """
+    isolated = (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
+    total = spmm(batch, torch.ones_like(scores), exponential) + isolated
+    return spmm(batch, scores, exponential * message) / total
+
+
+def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """keep · scale · ELU(h + bias) with three passes over h [S, N, H] and one result to save; bias [S, H].
+
+    Without `keep`, nothing is dropped.
+    """
+    result: Tensor = _EluDropout.apply(h, bias, keep, scale)
+    return result
+
+
+class _GatherArcs(torch.autograd.Function):
+    """slot values → arc values; the gradient is a gather too, so it needs no atomics and is deterministic."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
+        ctx.batch = batch
+        return slots.index_select(0, batch.slot)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        padded = torch.cat([grads[0], grads[0].new_zeros(1)])
+        arcs = ctx.batch.arcs_of_slot
+        return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
+
+
+class _Normalise(torch.autograd.Function):
+    """`normalise` by compiled kernels, with few passes over the arcs."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
+        out, *kept = cpu.normalised(batch, slots)
+        ctx.batch = batch
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        values, root = ctx.saved_tensors
+        return cpu.normalised_gradient(ctx.batch, values, root, grads[0]), None
+
+
+class _Pick(torch.autograd.Function):
+    """Some of a vector's elements, each at most once: the gradient is a copy, not a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
+        ctx.total = len(values)
+        ctx.save_for_backward(index)
+        return values[index]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return grads[0].new_zeros(ctx.total).index_copy_(0, index, grads[0]), None
+
+
+class _ScaleArcs(torch.autograd.Function):
+    """The factors' gradient is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, factor: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        ctx.save_for_backward(values, factor)
+        return values * factor.index_select(0, block.row) * factor.index_select(0, block.col)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        block: Block = ctx.block
+        values, factor = ctx.saved_tensors
+        at_target, at_source = factor.index_select(0, block.row), factor.index_select(0, block.col)
+        grad = grads[0]
+        by_target = grad * values * at_source
+        by_source = (grad * values * at_target).index_select(0, block.transpose)
+        total = product(_csr(block, by_target), torch.ones_like(factor).unsqueeze(1))
+        total += product(_transposed_csr(block, by_source), torch.ones_like(factor).unsqueeze(1))
+        return grad * at_target * at_source, total.squeeze(1), None
+
+
+class _Spmm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block, own_transpose: bool) -> Tensor:
+        ctx.block, ctx.own_transpose = block, own_transpose
+        ctx.save_for_backward(values, dense)
+        width = dense.shape[-1]
+        out = dense.new_empty(block.runs, block.targets, width)
+        product(_csr(block, values), dense.reshape(-1, width), out.view(-1, width))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        block: Block = ctx.block
+        values, dense = ctx.saved_tensors
+        width = dense.shape[-1]
+        grad = grads[0].reshape(-1, width)
+        grad_values = grad_dense = None
+        if ctx.needs_input_grad[0]:
+            grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
+        if ctx.needs_input_grad[1]:
+            grad_dense = torch.empty_like(dense)
+            if ctx.own_transpose:  # the values' order need not be gathered
+                transposed = _csr(block, values)
+            else:
+                transposed = _transposed_csr(block, values.index_select(0, block.transpose))
+            product(transposed, grad, grad_dense.view(-1, width))
+        return grad_values, grad_dense, None, None
+
+
+def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """[A] inner products left[target] · right[source], without an arcs×width tensor."""
+    if gpu.serves(left):
+        products: Tensor = gpu.kernels.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
+        return products
+    result = cpu.inner(block.rowptr, block.col32, left, right)
+    if result is None:
+        result = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
+    return result
+
+
+class _ArcSum(torch.autograd.Function):
+    """Gathers whose gradients are sums over rows of the matrix and of its transpose: no atomics, deterministic."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, target: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return source.index_select(0, block.col).add_(target.index_select(0, block.row))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        block: Block = ctx.block
+        grad = grads[0].contiguous()
+        grad_source = _reduce_rows(grad.index_select(0, block.transpose), block.transposed_rowptr, "sum")
+        return grad_source, _reduce_rows(grad, block.rowptr, "sum"), None
+
+
+class _RowSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        result = softmax_rows(logits, block.rowptr, block.row)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        block: Block = ctx.block
+        (result,) = ctx.saved_tensors
+        weighted = grads[0] * result
+        totals = _reduce_rows(weighted, block.rowptr, "sum")
+        return weighted - result * totals.index_select(0, block.row), None
+
+
+class _SoftmaxMessages(torch.autograd.Function):
+    """A few channels at a time, and in the gradient once more: what is kept is of the nodes' size, not of the arcs'.
+
+    Sums and differences of exponentials are in float32 (or float64) whatever the type of x.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        batch: GraphBatch,
+    ) -> Tensor:
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        out = x.new_empty(x.shape[0] * x.shape[1], x.shape[2])
+        log_total = torch.empty_like(out, dtype=arcs.dtype)  # of the exponentials at each target
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            logits = message * arcs.temperature
+            top = _reduce_rows(logits, batch.rowptr, "max")
+            share = logits.sub_(top[batch.row]).exp_()
+            total = _reduce_rows(share, batch.rowptr, "sum")
+            weighted = _reduce_rows(share.mul_(message).mul_(arcs.scores), batch.rowptr, "sum")
+            out[:, channels] = torch.where(total > 0, weighted / total, 0.0).to(out.dtype)  # 0 without neighbours
+            log_total[:, channels] = top + total.log()
+        ctx.batch = batch
+        ctx.save_for_backward(x, scores, temperature, weight, bias, out, log_total)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        batch: GraphBatch = ctx.batch
+        x, scores, temperature, weight, bias, out, log_total = ctx.saved_tensors
+        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        grad = grads[0].reshape(out.shape)
+        sums = _MessageGradients(arcs)
+        for channels in arcs.chunks:
+            message = arcs.messages(channels)
+            share = (message * arcs.temperature).sub_(log_total[:, channels][batch.row]).exp_()
+            share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # times the gradient at the target
+            sums.add(channels, share, message, out[:, channels].to(arcs.dtype)[batch.row])
+        return (*sums.results(), None)
+
+
+class _Messages:
+    """Messages and what goes with them, for a few channels of all arcs at a time."""
+
+    def __init__(
+        self,
+        batch: GraphBatch,
+        x: Tensor,
+        scores: Tensor,
+        temperature: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> None:
+        self.batch, self.x, self.weight, self.bias = batch, x.flatten(0, 1), weight, bias
+        self.dtype = torch.promote_types(x.dtype, torch.float32)
+        self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
+        run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
+        self.temperature = temperature.to(self.dtype)[run].unsqueeze(1)  # [A, 1]
+        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else ARC_ELEMENTS_GPU
+        step = max(min(width, _FEWEST_CHANNELS), min(width, most // max(1, batch.num_arcs)))
+        self.chunks = [slice(first, min(first + step, width)) for first in range(0, width, step)]
+
+    def messages(self, channels: slice) -> Tensor:
+        """[A, k]; positive messages are above 1e-7."""
+        message = self.x[:, channels].to(self.dtype)[self.batch.col]
+        if self.weight is not None:
+            assert self.bias is not None
+            for run, attr in enumerate(self.batch.attr_of_runs):
+                part = message[self.batch.arcs_of_runs[run]]
+                weight, bias = self.weight[run, :, channels], self.bias[run, channels]
+                part += torch.addmm(bias.to(attr.dtype), attr, weight.to(attr.dtype))
+        return message.relu_().add_(_EPSILON)
+
+
+class _MessageGradients:
+    """The gradients of `softmax_messages`, channel by channel."""
+
+    def __init__(self, arcs: _Messages) -> None:
+        self.arcs, batch = arcs, arcs.batch
+        self.x = torch.empty_like(arcs.x)
+        self.scores = arcs.scores.new_zeros(batch.num_arcs)
+        self.temperature = arcs.scores.new_zeros(batch.num_arcs)
+        self.weight = None if arcs.weight is None else torch.empty_like(arcs.weight)
+        self.bias = None if arcs.bias is None else torch.empty_like(arcs.bias)
+
+    def add(self, channels: slice, share: Tensor, message: Tensor, out: Tensor) -> None:
+        """One group of channels: `share` is the softmax times the output's gradient, `out` the output, by arc."""
+        arcs, batch = self.arcs, self.arcs.batch
+        self.scores += (share * message).sum(dim=1)
+        logits = (message * arcs.scores).sub_(out).mul_(share)  # the gradient of the logits
+        self.temperature += (logits * message).sum(dim=1)
+        grad = logits.mul_(arcs.temperature).addcmul_(share, arcs.scores)  # the messages' gradient
+        grad.mul_(message > _EPSILON)
+        self.x[:, channels] = _reduce_rows(grad[batch.transpose], batch.transposed_rowptr, "sum").to(self.x.dtype)
+        if self.weight is not None and self.bias is not None:
+            for run, attr in enumerate(batch.attr_of_runs):
+                part = grad[batch.arcs_of_runs[run]]
+                self.weight[run, :, channels] = (attr.t() @ part).to(self.weight.dtype)
+                self.bias[run, channels] = part.sum(dim=0).to(self.bias.dtype)
+
+    def results(self) -> tuple[Tensor | None, ...]:
+        batch = self.arcs.batch
+        temperature = torch.stack([self.temperature[part].sum() for part in batch.arcs_of_runs])
+        return self.x.view(batch.runs, batch.num_nodes, -1), self.scores, temperature, self.weight, self.bias
+
+
+class _Linear(torch.autograd.Function):
+    """The products in the order that reads h row by row: on a CPU three to five times as fast as autograd's own."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(h, weight)
+        if h.is_cuda:
+            return h @ weight
+        return (weight.transpose(1, 2).contiguous() @ h.transpose(1, 2)).transpose(1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        h, weight = ctx.saved_tensors
+        grad = grads[0]
+        grad_h = grad @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
+        if h.is_cuda:
+            return grad_h, h.transpose(1, 2) @ grad
+        return grad_h, (grad.transpose(1, 2) @ h).transpose(1, 2).contiguous()
+
+
+class _EluDropout(torch.autograd.Function):
+    """aten's ELU takes a factor and can tell its gradient from its result, so the result alone is saved."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, bias: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+        result: Tensor = torch.ops.aten.elu_(h + bias.unsqueeze(1), 1.0, scale)
+        if keep is not None:
+            result.mul_(keep)
+        ctx.scale = scale
+        ctx.save_for_backward(result, keep)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        result, keep = ctx.saved_tensors
+        grad = grads[0] if keep is None else grads[0] * keep
+        grad = torch.ops.aten.elu_backward(grad, 1.0, ctx.scale, 1.0, True, result)
+        return grad, grad.sum(dim=1), None, None
+
+
+def softmax_rows(logits: Tensor, rowptr: Tensor, row: Tensor) -> Tensor:
+    """[A, K] softmax of logits [A, K] within rows, without a gradient."""
+    logits = logits.contiguous()
+    exps = (logits - _reduce_rows(logits, rowptr, "max")[row]).exp_()
+    return exps.div_(_reduce_rows(exps, rowptr, "sum")[row])
+
+
+def _reduce_rows(values: Tensor, rowptr: Tensor, how: str) -> Tensor:
+    """[rows, K] sum or maximum of arc values [A, K] in the order of `rowptr`."""
+    result: Tensor = torch.segment_reduce(values, how, offsets=rowptr.long(), axis=0, unsafe=True)
+    return result
+
+
+def _csr(block: Block, values: Tensor) -> Tensor:
+    size = block.runs * block.targets, block.runs * block.sources
+    return torch.sparse_csr_tensor(block.rowptr, block.col32, values, size)
+
+
+def _transposed_csr(block: Block, values: Tensor) -> Tensor:
+    size = block.runs * block.sources, block.runs * block.targets
+    return torch.sparse_csr_tensor(block.transposed_rowptr, block.transposed_col, values, size)

@@ -1,0 +1,21 @@
+"""The tasks by name, and the problem of a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aceglt.config import Config
+from aceglt.problems.base import Problem
+from aceglt.problems.inductive import InductiveProblem
+from aceglt.problems.link import LinkProblem
+from aceglt.problems.node import NodeProblem
+
+TASKS: dict[str, type[Problem]] = {"node": NodeProblem, "inductive": InductiveProblem, "link": LinkProblem}
+
+
+def build_problem(config: Config, data: Any, name: str | None = None) -> Problem:
+    """The problem that a configuration makes of data; `name` is for messages, the data's own unless given."""
+    return Problem.from_data(data, name, config.task, config.directed, **config.task_options)
+
+
+__all__ = ["TASKS", "InductiveProblem", "LinkProblem", "NodeProblem", "build_problem"]

@@ -1,0 +1,181 @@
+"""Is the data usable? Each function raises DataError, naming the data and what is wrong, or returns what it checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.errors import DataError
+from aceglt.numerics.graph import Graph
+
+
+def check_one_graph(data: Any, name: str) -> None:
+    """Refuse what is not one graph with nodes of one kind."""
+    kinds = {kind.__name__ for kind in type(data).__mro__}
+    if kinds & {"HeteroData", "HeteroGraph"}:
+        raise DataError(f"{name}: heterogeneous graphs (HeteroData) are not supported; try data.to_homogeneous()")
+    if kinds & {"Dataset", "list", "tuple"}:
+        raise DataError(
+            f"{name}: is a collection of {len(data)} graphs; pass one graph, such as dataset[0]. "
+            "Graph-level tasks are not supported"
+        )
+    if getattr(data, "batch", None) is not None:
+        raise DataError(
+            f"{name}: has a `batch` vector, so it is a batch of graphs; graph-level tasks are not supported. "
+            "If it is one graph, remove `batch`"
+        )
+
+
+def attribute(data: Any, name: str, part: str) -> Tensor:
+    """A tensor that the data must have."""
+    value = getattr(data, part, None)
+    if not isinstance(value, Tensor):
+        raise DataError(
+            f"{name}: needs a tensor `{part}`, found {'nothing' if value is None else type(value).__name__}"
+        )
+    return value.detach().cpu()
+
+
+def checked_features(x: Tensor, name: str) -> Tensor:
+    if x.dim() != 2 or 0 in x.shape:
+        raise DataError(f"{name}: x must be [nodes, features] and not empty, found shape {list(x.shape)}")
+    x = x.to(torch.get_default_dtype())
+    bad = (~torch.isfinite(x)).any(dim=1).nonzero().squeeze(1)
+    if len(bad):
+        raise DataError(f"{name}: x has NaN or infinite values at {len(bad)} nodes, the first is node {int(bad[0])}")
+    return x
+
+
+def checked_graph(data: Any, name: str, num_nodes: int, directed: bool) -> Graph:
+    """The graph with the weights and features of its edges, if there are any."""
+    edge_index = attribute(data, name, "edge_index")
+    check_edges(edge_index, num_nodes, name)
+    weight, attr = (_edge_values(data, name, part, edge_index.shape[1]) for part in ("edge_weight", "edge_attr"))
+    if weight is not None and weight.dim() == 2:
+        if weight.shape[1] != 1:
+            raise DataError(f"{name}: edge_weight must hold one number for each arc, found shape {list(weight.shape)}")
+        weight = weight.squeeze(1)
+    if attr is not None and attr.dim() == 1:
+        attr = attr.unsqueeze(1)
+    try:
+        graph = Graph.from_edge_index(edge_index, num_nodes, directed, weight, attr)
+    except ValueError as problem:
+        raise DataError(f"{name}: {problem}") from None
+    check_not_empty(graph, name)
+    return graph
+
+
+def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
+        raise DataError(
+            f"{name}: {part} must be integers of shape [2, edges], "
+            f"found {edge_index.dtype} of shape {list(edge_index.shape)}"
+        )
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
+        raise DataError(f"{name}: {part} names node {bad}, but x has nodes 0 to {num_nodes - 1}")
+
+
+def check_not_empty(graph: Graph, name: str) -> None:
+    if graph.num_edges == 0:
+        raise DataError(f"{name}: the graph has no edge between two different nodes; there is nothing to prune")
+
+
+def checked_targets(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int]:
+    """One integer class per node, [N] int64, or yes, no and unknown (NaN) for several labels, [N, T]; and how many."""
+    y = attribute(data, name, "y")
+    if y.dim() == 2 and (y.shape[1] > 1 or y.is_floating_point() or y.dtype == torch.bool):
+        return _checked_labels(y, num_nodes, name)
+    return _checked_classes(y.squeeze(1) if y.dim() == 2 else y, num_nodes, name)
+
+
+def checked_split(data: Any, name: str, num_nodes: int) -> dict[str, Tensor]:
+    """The three masks [N] bool by split: disjoint, and none empty."""
+    masks = {split: _checked_mask(data, name, split, num_nodes) for split in ("train", "val", "test")}
+    for split, word in (("train", "training"), ("val", "validation"), ("test", "test")):
+        if not bool(masks[split].any()):
+            raise DataError(f"{name}: {split}_mask marks no {word} node; each of the three masks needs at least one")
+    for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
+        shared = int((masks[first] & masks[second]).sum())
+        if shared:
+            raise DataError(f"{name}: {first}_mask and {second}_mask share {shared} nodes; they must be disjoint")
+    return masks
+
+
+def check_labelled(masks: dict[str, Tensor], y: Tensor, num_classes: int, name: str) -> None:
+    """Can this split be learned from, and measured on?"""
+    if y.dim() == 1:
+        _check_classes_of(masks, y, num_classes, name)
+        return
+    if not bool((~y[masks["train"]].isnan()).any()):
+        raise DataError(f"{name}: y says nothing about the training nodes; it is NaN at all of them")
+    for split, word in (("val", "validation"), ("test", "test")):
+        known = y[masks[split]]
+        if not bool(((known == 0).any(dim=0) & (known == 1).any(dim=0)).any()):
+            raise DataError(f"{name}: no label is both 0 and 1 among the {word} nodes; ROC-AUC is not defined")
+
+
+def _check_classes_of(masks: dict[str, Tensor], y: Tensor, num_classes: int, name: str) -> None:
+    labelled = y[masks["train"] | masks["val"] | masks["test"]]
+    if int(labelled.min()) < 0:
+        raise DataError(f"{name}: y has a negative class at a node of the split")
+    seen = torch.bincount(y[masks["train"]], minlength=num_classes)
+    missing = (seen == 0).nonzero().squeeze(1).tolist()
+    if missing:
+        raise DataError(
+            f"{name}: no training node has class {', '.join(map(str, missing))} (classes 0 to {num_classes - 1})"
+        )
+
+
+def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | None:
+    """[A] or [A, D] finite numbers, or None if the data has no such part."""
+    if getattr(data, part, None) is None:
+        return None
+    values = attribute(data, name, part)
+    if values.dim() not in (1, 2) or values.shape[0] != num_arcs or values.is_complex():
+        raise DataError(
+            f"{name}: {part} must hold numbers for each of the {num_arcs} arcs of edge_index, "
+            f"found {values.dtype} of shape {list(values.shape)}"
+        )
+    if not bool(torch.isfinite(values.to(torch.get_default_dtype())).all()):
+        raise DataError(f"{name}: {part} has NaN, infinite or huge values")
+    return values
+
+
+def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
+    if y.shape != (num_nodes,) or y.is_floating_point():
+        raise DataError(
+            f"{name}: y must hold one integer class for each of the {num_nodes} nodes, "
+            f"found {y.dtype} of shape {list(y.shape)}"
+        )
+    y = y.long()
+    num_classes = int(y.max()) + 1
+    if num_classes < 2:
+        raise DataError(f"{name}: y has {num_classes} class; classification needs two or more")
+    if num_classes > num_nodes:
+        raise DataError(
+            f"{name}: y has class {num_classes - 1}, but there are {num_nodes} nodes; number classes from 0"
+        )
+    return y, num_classes
+
+
+def _checked_labels(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
+    answers = y.to(torch.get_default_dtype())
+    if y.shape[0] != num_nodes or not bool(((answers == 0) | (answers == 1) | answers.isnan()).all()):
+        raise DataError(
+            f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, "
+            f"found {y.dtype} of shape {list(y.shape)} with other values or sizes"
+        )
+    return answers, y.shape[1]
+
+
+def _checked_mask(data: Any, name: str, split: str, num_nodes: int) -> Tensor:
+    mask = attribute(data, name, f"{split}_mask")
+    if mask.dtype != torch.bool or mask.shape != (num_nodes,):
+        raise DataError(
+            f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, "
+            f"found {mask.dtype} of shape {list(mask.shape)}"
+        )
+    return mask

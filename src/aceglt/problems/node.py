@@ -1,0 +1,121 @@
+"""Transductive node classification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.numerics import ops
+from aceglt.problems.base import Problem, Soft, Split
+from aceglt.problems.checks import (
+    attribute,
+    check_labelled,
+    checked_features,
+    checked_graph,
+    checked_split,
+    checked_targets,
+)
+from aceglt.problems.objectives import ManyLabels, Objective, OneClass
+from aceglt.problems.split import resplit
+
+_STEPS = 10  # of smoothing
+_TOLERANCE = 0.1  # of the metric on training nodes, that smoothing may cost
+
+
+@dataclass(frozen=True)
+class NodeProblem(Problem):
+    """Predict the class or the labels of nodes, with the whole graph at hand in training."""
+
+    y: Tensor  # [N] int64, or [N, T] of 0, 1 and NaN
+    train: Tensor  # indices of the training nodes
+    val: Tensor
+    test: Tensor
+    num_classes: int  # or labels
+
+    task = "node"
+    capturable = True
+
+    @classmethod
+    def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> NodeProblem:
+        """With the split "random:SEED", masks are drawn (see `aceglt.problems.split`)."""
+        data = data if split == "given" else resplit(data, split, name)
+        x = checked_features(attribute(data, name, "x"), name)
+        graph = checked_graph(data, name, len(x), directed)
+        y, num_classes = checked_targets(data, name, len(x))
+        masks = checked_split(data, name, len(x))
+        check_labelled(masks, y, num_classes, name)
+        nodes = {split: mask.nonzero().squeeze(1) for split, mask in masks.items()}
+        return NodeProblem(name, graph, x, y, nodes["train"], nodes["val"], nodes["test"], num_classes)
+
+    @property
+    def objective(self) -> Objective:
+        return OneClass() if self.y.dim() == 1 else ManyLabels()
+
+    @property
+    def several(self) -> bool:
+        return isinstance(self.objective, ManyLabels)
+
+    @property
+    def metric(self) -> str:
+        return self.objective.metric
+
+    @property
+    def out_features(self) -> int:
+        return self.num_classes
+
+    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+        """The objective's on the training nodes, plus the teacher's signal on all nodes."""
+        if len(self.train):
+            labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
+        else:  # a part of a graph may be without training nodes
+            labelled = 0.0 * outputs.sum(dim=(1, 2))
+        if soft is None:
+            return labelled
+        return labelled + soft.beta * self.objective.distil(outputs, soft.targets)
+
+    def part(self, nodes: Tensor, edges: Tensor) -> NodeProblem:
+        """The problem on these nodes, numbered anew, with those of its splits that are among them."""
+        number = torch.full((len(self.x),), -1, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        train, val, test = (n[n >= 0] for n in (number[split] for split in (self.train, self.val, self.test)))
+        graph = self.graph.part(nodes, edges)
+        return NodeProblem(self.name, graph, self.x[nodes], self.y[nodes], train, val, test, self.num_classes)
+
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+        if smoothing:
+            smoothed = self.objective.outputs(self._smoothed(self.objective.soften(outputs), smoothing))
+            outputs = torch.where(self._serves(smoothed, outputs).view(-1, 1, 1), smoothed, outputs)
+        return self.objective.soften(outputs / temperature)
+
+    def _smoothed(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Targets [S, N, C] spread over the graph, self-loops included, in steps of symmetric normalisation."""
+        ones = targets.new_ones(1, self.graph.num_edges)
+        batch = self.graph.batch(ones.bool(), self_loops=True)
+        adjacency = ops.normalise(batch, ones).abs()
+
+        def spread(own: Tensor) -> Tensor:
+            now = own
+            for _ in range(_STEPS):
+                now = (1 - smoothing) * own + smoothing * ops.spmm(batch, adjacency, now, symmetric=True)
+            return now
+
+        whole = spread(targets.new_ones(1, targets.shape[1], 1))  # a mean: hubs get more than 1 of what is 1 everywhere
+        return torch.cat([spread(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
+
+    def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
+        """[S] whether smoothed outputs know the training nodes about as well: not where edges join unlike nodes."""
+        before, after = (
+            NodeProblem.measure(self, made, "train") for made in (outputs, smoothed)
+        )  # not a user's metric
+        return after >= before - _TOLERANCE
+
+    def reads(self, split: Split) -> Tensor | None:
+        nodes: Tensor = getattr(self, split)
+        return nodes
+
+    def measure(self, outputs: Tensor, split: Split) -> Tensor:
+        nodes: Tensor = getattr(self, split)
+        return self.objective.measure(outputs.index_select(1, nodes), self.y[nodes])

@@ -1,0 +1,96 @@
+"""A task with the user's own loss or metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.config.own import name_of
+from aceglt.errors import ConfigError
+from aceglt.problems.base import Problem, Soft, Split
+
+Loss = Callable[[Tensor, Problem], Tensor]
+"""(outputs [S, N, C], problem) → [S]: the training loss of each run."""
+Metric = Callable[[Tensor, Problem, Split], Tensor]
+"""(outputs [S, N, C], problem, split) → [S]: higher is better, in [0, 1]."""
+
+
+def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None = None) -> Problem:
+    """The same problem with another loss or metric; both are tried out first, on two runs with all outputs 0.
+
+    The teacher's signal stays the task's. Raises ConfigError where one of them fails or returns something else.
+    """
+    if loss is None and metric is None:
+        return problem
+    if loss is not None:
+        _check_loss(_tried(loss, problem))
+    if metric is not None:
+        _check_metric(_tried(metric, problem.measured("val"), "val"))
+    return _own(problem, loss, metric)
+
+
+def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
+    kind: Any = type(problem)
+
+    class Own(kind):  # type: ignore[misc]
+        capturable = False
+
+        @property
+        def metric(self) -> str:
+            return problem.metric if metric is None else name_of(metric).rpartition(":")[2]
+
+        def reads(self, split: Split) -> Tensor | None:
+            own = loss if split == "train" else metric
+            return problem.reads(split) if own is None else None
+
+        def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+            if loss is None:
+                return problem.loss(outputs, soft, key)
+            labelled = loss(outputs, problem)
+            if soft is None:
+                return labelled
+            return labelled + problem.loss(outputs, soft, key) - problem.loss(outputs, None, key)
+
+        def measure(self, outputs: Tensor, split: Split) -> Tensor:
+            if metric is None:
+                return problem.measure(outputs, split)
+            return metric(outputs, problem.measured(split), split).double()
+
+        def part(self, nodes: Tensor, edges: Tensor) -> Problem:
+            return _own(problem.part(nodes, edges), loss, metric)
+
+    own: Problem = Own(**{field.name: getattr(problem, field.name) for field in fields(problem)})
+    return own
+
+
+def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> tuple[str, Tensor]:
+    """The function's name, and what it returns for two runs."""
+    name = name_of(function)
+    outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device, requires_grad=True)
+    try:
+        result = function(outputs, problem, *rest)
+    except Exception as reason:
+        raise ConfigError(
+            f"{name} failed on outputs of shape {list(outputs.shape)} (runs, nodes, outputs): "
+            f"{type(reason).__name__}: {reason}"
+        ) from reason
+    if not isinstance(result, Tensor) or result.shape != (2,):
+        found = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise ConfigError(f"{name} must return one value per run, a tensor of shape [2] for two runs; found {found}")
+    return name, result
+
+
+def _check_loss(tried: tuple[str, Tensor]) -> None:
+    name, result = tried
+    if not result.requires_grad:
+        raise ConfigError(f"{name} has no gradient with respect to the outputs; a loss must be differentiable")
+
+
+def _check_metric(tried: tuple[str, Tensor]) -> None:
+    name, result = tried
+    if not bool(((result >= 0) & (result <= 1)).all()):
+        raise ConfigError(f"{name} must be in [0, 1], higher being better; found {result.tolist()}")

@@ -1,0 +1,1 @@
+"""Ranking, quotas, sampling: which elements go."""

@@ -1,0 +1,65 @@
+"""Gumbel-max sampling of the elements to exchange (Equations 4 to 7)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aceglt.numerics import rng
+from aceglt.numerics.masks import lowest
+
+_TINY = 1e-30  # the logarithm of a score that reached 0
+
+
+def log_importance(scores: Tensor) -> Tensor:
+    """log |score|, float64."""
+    return scores.double().abs().clamp_min(_TINY).log()
+
+
+def top_k(logits: Tensor, candidates: Tensor, k: int, temperature: float, key: Tensor) -> Tensor:
+    """[n] bool: the k candidates with the highest logit + temperature · Gumbel noise, without replacement.
+
+    Temperature 0 is plain top-K with ties drawn at random.
+    """
+    noisy = logits + temperature * rng.gumbel(key, logits.shape[0])[0] if temperature else logits
+    return lowest(-noisy[None], candidates[None], k, rng.fold(key, 0))[0]
+
+
+def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, key: Tensor) -> Tensor:
+    """[n] bool: the distinct elements among k draws with replacement, probability ∝ exp(logit / temperature), of the
+    candidates, of which there must be one.
+
+    That is k Gumbel-max draws; here by inversion of the cumulative distribution, which draws from the same distribution
+    at a cost of n + k log n instead of n · k.
+    """
+    chosen = torch.zeros_like(candidates)
+    if k == 0:
+        return chosen
+    scaled = (logits / temperature).masked_fill(~candidates, -torch.inf)
+    # others than candidates add nothing, so none is ever found
+    cumulative = _running_sum((scaled - scaled.max()).exp())
+    draws = rng.uniform(key, k)[0] * cumulative[-1]
+    chosen[torch.searchsorted(cumulative, draws)] = True
+    return chosen & candidates  # a parallel sum may round a step up where nothing was added
+
+
+def _running_sum(values: Tensor) -> Tensor:
+    """A GPU adds up in an order that changes; where that may not be, the CPU does it."""
+    if torch.are_deterministic_algorithms_enabled():
+        return values.cpu().cumsum(0).to(values.device)
+    return values.cumsum(0)
+
+
+def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
+    """A random `size` of the `count` sampled elements."""
+    if size == count:
+        return sample
+    index = sample.nonzero().squeeze(1)
+    drawn = rng.uniform_at(key, index)[0].topk(size, largest=False).indices
+    return torch.zeros_like(sample).index_fill_(0, index[drawn], True)
+
+
+def cosine(common: int, a: int, b: int) -> float:
+    """Cosine similarity of two samples as 0/1 vectors (Equation 7), by their sizes and what they share; 0 if one is
+    empty."""
+    return common / (a * b) ** 0.5 if a * b else 0.0

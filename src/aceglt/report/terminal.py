@@ -1,0 +1,285 @@
+"""What the command line prints about runs, tickets and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from aceglt.errors import RunError
+from aceglt.report.wording import UNKNOWN, counted, duration, percent, quantity, spread
+from aceglt.searches.statistics import (
+    CRITERIA,
+    MIN_SEEDS,
+    SIGNIFICANCE,
+    best_level,
+    mean_std,
+    metric_in_words,
+    sparsest_winner,
+    undetermined,
+)
+
+if TYPE_CHECKING:
+    from aceglt.sweeps.merged import SweepResult
+    from aceglt.tickets.bench import Benchmark, Latency, Row
+    from aceglt.tickets.evaluation import Evaluation
+    from aceglt.tickets.ticket import Ticket
+
+_SPARSITIES = {"weights": "model_sparsity", "edges": "graph_sparsity"}
+_BARS = "▁▂▃▄▅▆▇█"
+_WORDS = {True: "yes", False: "no", None: "undetermined"}
+
+
+def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: bool = False) -> None:
+    """The story of a search in ten lines; with `levels`, the table of its levels after the first of them."""
+    try:
+        title, story, table = _title(results), _story(path, results), _levels_table(results)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    if levels:
+        console.print(table)
+        console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
+    for name, text in story.items():
+        console.print(f"{name + ':':<13}{text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_sweep(console: Console, sweep: SweepResult) -> None:
+    """Each search in a line, then those that failed and where things are."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("search", overflow="fold")
+    for name in ("dense", "model", "graph", "best"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in sweep.cells:
+        table.add_row(cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
+    console.print(table)
+    console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
+    for cell in sweep.failed:
+        text = f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    lines = [*(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}"]
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    dense, best = results["dense"], best_level(results)
+    shown = "test" if dense["test"] else "val"
+    if best is None:
+        return spread(dense[shown]), "–", "–", "–"
+    sparsities = percent(best["model_sparsity"]), percent(best["graph_sparsity"])
+    return spread(dense[shown]), *sparsities, spread(best[shown])
+
+
+def _title(r: Mapping[str, Any]) -> str:
+    return (
+        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, {r['task']} task: "
+        f"{counted(len(r['levels']), 'level')}, {counted(len(r['seeds']), 'seed')}, {metric_in_words(r['metric'])} in %"
+        + ("" if r["finished"] else "  — not finished")
+    )
+
+
+def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
+    """Line by line; what there is nothing to say about is left out."""
+    dense, levels = r["dense"], r["levels"]
+    reading = "val" if dense["test"] is None else "test"
+    lines = {"Dense": f"test {spread(dense['test'])}, val {spread(dense['val'])}, {quantity(dense['macs'])} MACs"}
+    if levels:
+        lines["Pruned"] = ", ".join(f"{part} {_from_to(levels, key)}" for part, key in _SPARSITIES.items())
+        lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
+        lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
+        lines["Rank change"] = _fluctuation(levels)
+        lines["Cost"] = _cost(levels)
+    lines["Files"] = _files(path, r)
+    return lines
+
+
+def _from_to(levels: Sequence[Mapping[str, Any]], key: str) -> str:
+    ends = dict.fromkeys(percent(levels[i][key]) for i in (0, -1))
+    return " to ".join(ends)
+
+
+def _by_level(means: Sequence[float]) -> str:
+    """Lowest, highest and last value, and a bar for each level."""
+    low, high = min(means), max(means)
+    bars = "".join(_BARS[int((len(_BARS) - 1) * (m - low) / ((high - low) or 1))] for m in means)
+    return f"{bars}  {100 * low:.2f} to {100 * high:.2f}, {100 * means[-1]:.2f} at the last level"
+
+
+def _winner(r: Mapping[str, Any], criterion: str) -> str:
+    level = sparsest_winner(r["levels"], criterion)
+    if level is None:
+        return "undetermined" if undetermined(r["levels"], criterion) else "no level wins"
+    places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
+    reading = "val" if level["test"] is None else "test"
+    return (
+        f"wins at level {level['level']}: {places}, {reading} {spread(level[reading])}, "
+        f"{r['dense']['macs'] / level['macs']:.1f}× fewer MACs"
+    )
+
+
+def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
+    """The mean over levels of how far elements move in the ranking by importance."""
+    known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
+    if not known:
+        return "unknown (it takes two levels with scores)"
+    sides = [
+        f"{side} {spread([v for found in known for v in found[side] if v is not None])} %"
+        for side in ("weights", "edges")
+    ]
+    return f"from level to level {', '.join(sides)} of all places"
+
+
+def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
+    parts = {"choosing": "select", "retraining": "retrain"}
+    told = [
+        f"{word} {duration(sum(level['phases'][phase] for level in levels))} "
+        f"({counted(sum(level['epochs'][phase] for level in levels), 'epoch')} per seed)"
+        for word, phase in parts.items()
+    ]
+    return ", ".join(told)
+
+
+def _files(path: Path, results: Mapping[str, Any]) -> str:
+    report = path / ("report.html" if (path / "report.html").exists() else "results.json")
+    tickets = _best_tickets(path, results)
+    more = f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""
+    return f"{report}, {tickets[0]}{more}" if tickets else str(report)
+
+
+def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
+    """Ticket files, those of the winning level first and there the seed that validates best."""
+    found = sorted((path / "tickets").glob("level_*.safetensors"), reverse=True)
+    level = best_level(results)
+    if level is None or not found:
+        return found
+    by_seed = sorted(zip(level["val"], results["seeds"], strict=True), key=lambda pair: -pair[0])
+    names = [f"level_{level['level']:02d}_seed_{seed}.safetensors" for _, seed in by_seed]
+    return sorted(found, key=lambda p: names.index(p.name) if p.name in names else len(names))
+
+
+def _levels_table(results: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("level", "model", "graph", "val", "test", "MACs", "wins?"):
+        table.add_column(name, justify="right", no_wrap=True)
+    dense = results["dense"]
+    macs = dense["macs"]
+    table.add_row("dense", UNKNOWN, UNKNOWN, spread(dense["val"]), spread(dense["test"]), quantity(macs), "")
+    for level in results["levels"]:
+        wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
+        table.add_row(
+            str(level["level"]), percent(level["model_sparsity"]), percent(level["graph_sparsity"]),
+            spread(level["val"]), spread(level["test"]), quantity(level["macs"], beside=macs), wins,
+        )  # fmt: skip
+    return table
+
+
+def print_ticket(console: Console, ticket: Ticket) -> None:
+    """What a ticket is."""
+    c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
+    macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
+    lines = [
+        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}, {c.task} task",
+        f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
+        f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
+        f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
+        f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
+        f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
+        f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
+        f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+
+
+def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
+    """Ticket against dense, and the verdict by each criterion."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("initial weights", metric_in_words(result.metric), "val", "test"):
+        table.add_column(name, justify="left" if name == "initial weights" else "right")
+    for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
+        table.add_row(name, "dense", spread(pair.dense.val), spread(pair.dense.test))
+        table.add_row("", "ticket", spread(pair.ticket.val), spread(pair.ticket.test))
+    console.print(
+        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
+        f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}",
+        highlight=False,
+    )  # fmt: skip
+    console.print(table)
+    for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
+        verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in pair.winning.items())
+        console.print(f"{name}? {verdict}{_p_value(pair.p_worse)}", highlight=False)
+    console.print(
+        "Do the ticket's own initial weights help? " + _WORDS[_is_significant(result)] + _p_value(result.p_weights),
+        highlight=False,
+    )
+
+
+def _is_significant(result: Evaluation) -> bool | None:
+    if result.p_weights is None or len(result.ticket.val) < MIN_SEEDS:
+        return None
+    return result.p_weights < SIGNIFICANCE
+
+
+def _p_value(p: float | None) -> str:
+    return "" if p is None else f" (one-sided paired t-test: p = {p:.3f})"
+
+
+def print_benchmark(console: Console, result: Benchmark) -> None:
+    """The variants side by side, and how much faster the ticket is."""
+    table = Table("", *(row.variant for row in result.rows), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    quantities: dict[str, Callable[[Row], str]] = {
+        "MACs": lambda row: quantity(row.macs),
+        "weights": lambda row: f"{row.parameters:,}",
+        "edges": lambda row: f"{row.edges:,}",
+        "file": lambda row: _bytes(row.file_bytes),
+        "memory": lambda row: _bytes(row.memory_bytes),
+        "full graph, ms": lambda row: _latency(row.full),
+        "from plain tensors, ms": lambda row: _latency(row.first),
+        "one node, ms": lambda row: _latency(row.node),
+    }
+    for name, text in quantities.items():
+        table.add_row(name, *(text(row) for row in result.rows))
+    console.print(table)
+    console.print(
+        f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s).\n"
+        f"The ticket is {result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as "
+        f"dense (MACs: {result['dense'].macs / result['ticket'].macs:.1f}×).",
+        highlight=False,
+    )
+
+
+def _latency(latency: Latency) -> str:
+    return f"{latency.median:.2f} ({latency.p95:.2f})"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def print_datasets(console: Console, data_root: Path | None) -> None:
+    """The known datasets and where they are."""
+    from aceglt.datasets import KNOWN, available
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("name", "nodes", "features", "edges", "classes", "present", "where"):
+        table.add_column(name, justify="left" if name in ("name", "where", "present") else "right", overflow="fold")
+    for name, present, where in available(data_root):
+        info = KNOWN[name]
+        table.add_row(
+            name, f"{info.nodes:,}", f"{info.features:,}", f"{info.edges:,}", str(info.classes),
+            "yes" if present else "no", escape(where),
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
+        highlight=False,
+    )
+
+
+def _reading(value: float | None) -> str:
+    return spread(None if value is None else [value])

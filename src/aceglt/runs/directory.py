@@ -1,0 +1,231 @@
+"""A run directory: every file name, the lock, and what is written when."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from aceglt.config import Config, difference
+from aceglt.errors import ConfigError, RunError, RunInUse
+from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
+from aceglt.searches.results import check_results
+from aceglt.files.schema import WHOLE, check, shortened
+
+_NO_CONFIG = "restore it from a copy or choose another --out"
+_NO_ENVIRONMENT = "without this file the same command writes it anew"
+_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
+
+
+class RunDir:
+    """Everything about one search, in one folder that one process at a time may write to."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.results = self.path / "results.json"
+        self.events = self.path / "events.jsonl"
+        self.checkpoint = self.path / "checkpoint"
+        self.final = self.path / "final"
+        """The checkpoint of a finished search, from which more levels can be searched."""
+        self.tickets = self.path / "tickets"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> RunDir:
+        try:
+            self._open()
+        except BaseException as problem:
+            self._release()
+            if isinstance(problem, OSError):
+                raise RunError(f"{self.path}: cannot write there ({problem.strerror}); choose another --out") from None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        if isinstance(value, OSError) and Path(value.filename or "").is_relative_to(self.path):
+            raise RunError(
+                f"{value.filename}: cannot write it ({value.strerror}); mend that, then the same command continues"
+            ) from None
+
+    def _open(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        locked = self.path / ".lock"
+        new = not locked.exists()
+        self._lock = lock(self.path)
+        if self._is_foreign(locked):  # under the lock: others may just be starting here
+            if new:
+                locked.unlink(missing_ok=True)
+            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
+        self.tickets.mkdir(exist_ok=True)
+        self._remove_leftovers()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def ticket(self, level: int, seed: int) -> Path:
+        return self.tickets / f"level_{level:02d}_seed_{seed}.safetensors"
+
+    def claim(self, config: Config, data: str) -> None:
+        """Make the directory this configuration's and data's (a fingerprint), or check that it is.
+
+        Another one's is refused with the difference.
+        """
+        mine = {**config.identity(), "data": data}
+        if self.config.exists():
+            changes = difference(self._identity(), mine)
+            if changes:
+                raise RunError(
+                    f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
+                    "choose another --out, or repeat its command to continue it"
+                )
+            if self.read_config().stops() != config.stops():
+                self._reopen()
+        self.change(config, data)
+
+    def _reopen(self) -> None:
+        """The search may go on: results that say it has finished must not be found beside the new configuration."""
+        results = finished_results(self.path)
+        if results is not None:
+            write_checked_json(self.results, {**results, "finished": False})
+
+    def change(self, config: Config, data: str) -> None:
+        """Go on with a configuration that differs in how memory is used."""
+        write_checked_json(self.config, {"format": 1, "data": data, **config.to_dict()})
+
+    def read_config(self) -> Config:
+        """The configuration; RunError where it is damaged or of another version."""
+        return self._read_config()[0]
+
+    def read_environment(self) -> dict[str, Any]:
+        """The environment of the last session; empty before the first."""
+        if not self.environment.exists():
+            return {}
+        recorded = read_json(self.environment, _NO_ENVIRONMENT)
+        try:
+            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
+        except ValueError as problem:
+            raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
+        return recorded
+
+    def _identity(self) -> dict[str, Any]:
+        config, data = self._read_config()
+        return {**config.identity(), "data": data}
+
+    def _read_config(self) -> tuple[Config, Any]:
+        values = read_json(self.config, _NO_CONFIG)
+        _check_format(values.pop("format", None), self.config)
+        data = values.pop("data", None)
+        if absent := sorted({field.name for field in fields(Config)} - set(values)):
+            raise RunError(f"{self.config}: from an earlier version (no {', '.join(absent)}); choose another --out")
+        try:
+            return Config.from_dict(values), data
+        except ConfigError as problem:
+            raise RunError(f"{self.config}: damaged ({problem}); {_NO_CONFIG}") from None
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
+        append_line(self.events, json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
+
+    def _is_foreign(self, locked: Path) -> bool:
+        """Whether it holds someone else's files."""
+        ours = {locked, self.tickets, *self._leftovers()}
+        return not self.config.exists() and any(entry not in ours for entry in self.path.iterdir())
+
+    def _leftovers(self) -> list[Path]:
+        """Temporary files of a process that was killed while writing."""
+        files = (self.config, self.environment, self.results, self.checkpoint, self.report)
+        return [path for file in (*files, self.tickets / "level_*.safetensors") for path in leftovers(file)]
+
+    def _remove_leftovers(self) -> None:
+        for path in self._leftovers():
+            path.unlink()
+
+
+def lock(folder: Path) -> IO[str]:
+    """Hold a folder until the returned file is closed or the process ends; RunInUse where another one holds it."""
+    file = open(folder / ".lock", "w")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        file.close()
+        if isinstance(problem, BlockingIOError):
+            raise RunInUse(f"{folder}: another process is working in this directory") from None
+        raise
+    return file
+
+
+def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:
+    """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
+    try:
+        values = parse_json(path.read_bytes())
+        stated = values.pop("sha256", None) if isinstance(values, dict) else None
+        damaged = stated is not None and stated != json_digest(values)
+    except OSError as problem:
+        raise RunError(f"{path}: cannot read it ({problem.strerror})") from None
+    except ValueError as problem:
+        raise RunError(f"{path}: damaged, not JSON ({problem}); {way_out}") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path}: damaged, expected a JSON object; {way_out}")
+    if damaged:
+        raise RunError(f"{path}: damaged (the checksum does not match); {way_out}")
+    return values
+
+
+def _check_format(found: Any, path: Path) -> None:
+    if found != 1:
+        raise RunError(
+            f"{path}: format {shortened(found)} is not known to this version, which reads 1; "
+            "use the aceglt that wrote it, or another --out"
+        )
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.json").is_file()
+
+
+def results_of(path: Path) -> Mapping[str, Any]:
+    """The results of a run, finished or not."""
+    run = RunDir(path)
+    if not run.results.exists():
+        raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
+    results = read_json(run.results, "the search's command writes it anew")
+    _check_format(results.get("format"), run.results)
+    try:
+        check_results(results)
+    except ValueError as problem:
+        raise RunError(f"{run.results}: damaged ({problem})") from None
+    return results
+
+
+def finished_results(path: Path) -> Mapping[str, Any] | None:
+    """The results of a search that is there to its end.
+
+    None where it is not; damaged results count as none, since the search's command writes them anew.
+    """
+    try:
+        results = results_of(path)
+    except RunError:
+        return None
+    return results if results["finished"] else None
+
+
+def default_name(config: Config) -> str:
+    """A folder name for a configuration: the same command finds its run again."""
+    digest = short_digest(json.dumps(config.identity(), sort_keys=True))
+    stem = Path(config.dataset).stem.replace(":", "-")
+    parts = f"{config.backbone}-{config.method}".replace(":", ".")
+    return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")

@@ -1,0 +1,1 @@
+"""The level loop, results and statistics."""

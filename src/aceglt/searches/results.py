@@ -1,0 +1,131 @@
+"""results.json: what a search found, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from aceglt.files.schema import FLAG, NUMBER, OBJECT, TEXT, WHOLE, Kind, check
+from aceglt.searches.statistics import CRITERIA, Readings, highest_winning, highest_winning_per_seed, winning
+
+if TYPE_CHECKING:
+    from aceglt.searches.levels import LevelRecord, Search, State
+
+_TEXTS = ("dataset", "backbone", "method", "axis", "metric", "task", "signal", "preset")
+_POSITIVE = Kind("above 0", lambda value: NUMBER.fits(value) and value > 0)
+_READINGS = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [WHOLE], "macs": _POSITIVE}
+_SPARSITIES = {"model_sparsity": NUMBER, "graph_sparsity": NUMBER}
+_LEVEL = {
+    **_READINGS,
+    **_SPARSITIES,
+    "level": WHOLE,
+    "seconds": NUMBER,
+    "phases": {"select": NUMBER, "retrain": NUMBER},
+    "epochs": {"select": WHOLE, "retrain": WHOLE},
+    "winning": dict.fromkeys(CRITERIA, (FLAG,)),
+    "diagnostics": OBJECT,
+}
+_CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
+_FLUCTUATION = {side: [(NUMBER,)] for side in ("weights", "edges")}
+_EXCERPT = {"seed": WHOLE, "edges": [[WHOLE]]}
+_SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
+_MOST_EDGES = 1000
+_RESULTS = {
+    **dict.fromkeys(_TEXTS, TEXT),
+    "finished": FLAG,
+    "epochs": WHOLE,
+    "seeds": [WHOLE],
+    "dense": _READINGS,
+    "levels": [_LEVEL],
+    "highest_winning_per_seed": ({key: [NUMBER] for key in _SPARSITIES},),
+    "highest_winning": dict.fromkeys(CRITERIA, ({**_SPARSITIES, "level": WHOLE},)),
+}
+
+
+def check_results(results: Mapping[str, Any]) -> None:
+    """Raise ValueError unless this is what `summarise` makes, possibly with more in it."""
+    check(results, _RESULTS, "results")
+    entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
+    if len(entries) != 1 + len(results["levels"]):
+        raise ValueError("two levels have the same number")
+    if not results["seeds"]:
+        raise ValueError("there are no seeds")
+    for level in results["levels"]:
+        _check_diagnostics(level["diagnostics"])
+    _check_importance(results)
+    for name, entry in entries.items():
+        for reading in ("val", "test", "epoch"):
+            found = entry[reading]
+            if found is not None and len(found) != len(results["seeds"]):
+                raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
+
+
+def _check_diagnostics(diagnostics: Mapping[str, Any]) -> None:
+    """A method may leave out any of them, or say more."""
+    for side in ("weights", "edges"):
+        found = diagnostics.get(side) or {}
+        check(found, OBJECT, f"diagnostics.{side}")
+        check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
+
+
+def _check_importance(results: Mapping[str, Any]) -> None:
+    """Fluctuation and excerpt, which earlier results lack."""
+    check(results.get("excerpt"), (_EXCERPT,), "excerpt")
+    edges = results["excerpt"]["edges"] if results.get("excerpt") else []
+    if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
+        raise ValueError(f"excerpt.edges must be at most {_MOST_EDGES} pairs of nodes")
+    for level in results["levels"]:
+        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
+        seen = level.get("excerpt")
+        check(seen, (_SEEN,), "excerpt of a level")
+        if seen and any(part is not None and len(part) != len(edges) for part in (seen[name] for name in _SEEN)):
+            raise ValueError("the excerpt of a level is not of the excerpt's edges")
+
+
+def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
+    """The content of results.json: fractions in [0, 1], lists over seeds in the order of `seeds`."""
+    assert state.dense is not None
+    c, dense = search.config, Readings(state.dense.val, state.dense.test)
+    levels = [_level(search, record, dense) for record in state.records]
+    return {
+        "format": 1,
+        "finished": finished,
+        "dataset": c.dataset,
+        "backbone": c.backbone,
+        "method": c.method,
+        "axis": c.axis,
+        "metric": search.problem.metric,
+        "task": c.task,
+        "signal": c.signal,
+        "preset": c.preset,
+        "epochs": c.epochs,
+        "seeds": list(c.seeds),
+        "dense": {**asdict(state.dense), "macs": search.macs()},
+        "excerpt": {"seed": c.seeds[0], "edges": search.excerpt.ends(search.problem.graph)},
+        "levels": levels,
+        "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
+        "highest_winning": highest_winning(levels),
+    }
+
+
+def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, Any]:
+    outcome, total = record.outcome, search.total
+    full = search.full_graph_sparsity(record.alive)
+    return {
+        "level": record.level,
+        "model_sparsity": 1 - record.alive.weights / total.weights,
+        "graph_sparsity": 1 - record.alive.edges / total.edges,
+        **({} if full is None else {"graph_sparsity_full": full}),
+        "val": outcome.val,
+        "test": outcome.test,
+        "epoch": outcome.epoch,
+        "macs": search.macs(record.alive),
+        "seconds": record.select_seconds + outcome.seconds,
+        "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
+        "epochs": {"select": record.select_epochs, "retrain": search.config.epochs},
+        "winning": winning(dense, Readings(outcome.val, outcome.test)),
+        "fluctuation": record.fluctuation,
+        "excerpt": record.excerpt,
+        "diagnostics": record.diagnostics,
+    }

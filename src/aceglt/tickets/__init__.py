@@ -1,0 +1,1 @@
+"""Tickets in use."""

@@ -1,0 +1,298 @@
+"""The compact model: a ticket's network without what is dead, with the fastest kernel that this machine has for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from aceglt.backbones.portable import OWN, SELF_LOOPS, Block, EdgeMap, Layer, Linear, Spec
+from aceglt.errors import DataError
+from aceglt.numerics import ops
+from aceglt.numerics.csr import product, to_csr
+from aceglt.numerics.graph import Graph, pointers
+from aceglt.tickets.shrink import shrink
+
+_TRIALS = 3
+_FEW_NODES = 64
+_SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Features and graph as a model reads them: made once, used for any number of forward passes."""
+
+    x: Tensor  # [N, F'] dense or CSR
+    graph: CsrGraph | ArcBatch
+
+
+class CompactModel(nn.Module):
+    """Outputs [N, classes] from all features x [N, F] and a PyG `edge_index`, as the masked model gives them.
+
+    Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
+    norms need all hidden units, unread features and units of the encoder. Each product runs on the kernel that was
+    fastest when this machine first met its shape. It is for inference; no gradients are kept.
+
+    `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
+    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model with
+    `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
+    """
+
+    features: Tensor
+
+    def __init__(self, layers: Sequence[Spec], coefficients: str, directed: bool = False) -> None:
+        super().__init__()
+        self.coefficients, self.directed = coefficients, directed
+        self.in_features = layers[0].weight.shape[0]
+        self.edge_features = max(layer.edge_features for layer in layers)
+        features, shrunk = shrink(layers)
+        self.register_buffer("features", features)  # [F'] which features are read
+        self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
+
+    @torch.no_grad()
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
+        """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
+        first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
+        x = x.to(first.weight.dtype)
+        return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))
+
+    def _graph(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> CsrGraph | ArcBatch:
+        if self.coefficients != "softmax":
+            return CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
+        return ArcBatch(edge_index, x.shape[0], self.directed, self._checked_attr(edge_index, edge_attr), x.dtype)
+
+    def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor | None:
+        if self.edge_features == 0:
+            return None
+        if edge_attr is not None and edge_attr.dim() == 1:
+            edge_attr = edge_attr.unsqueeze(1)
+        if edge_attr is None or edge_attr.shape != (edge_index.shape[1], self.edge_features):
+            found = "none" if edge_attr is None else f"shape {list(edge_attr.shape)}"
+            raise DataError(
+                f"the model reads {self.edge_features} features per edge: edge_attr must have shape "
+                f"[{edge_index.shape[1]}, {self.edge_features}], found {found}"
+            )
+        return edge_attr
+
+    @torch.no_grad()
+    def run(self, inputs: Inputs) -> Tensor:
+        """Outputs for prepared inputs."""
+        blocks: Sequence[Tensor] = [inputs.x]
+        for layer in self.layers:
+            blocks = layer(blocks, inputs.graph)
+        return blocks[0]
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
+        return self.run(self.prepare(x, edge_index, edge_attr))
+
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """Which kernel each product of the last forward pass ran on."""
+        named = [(name, part) for name, part in self.named_modules() if isinstance(part, MeasuredLinear)]
+        return {name: ", ".join(part.used) for name, part in named}
+
+
+class CsrGraph:
+    """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
+    ) -> None:
+        self.num_nodes = num_nodes
+        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, coefficients in SELF_LOOPS)
+        self._rowptr, self._col32 = pointers(self.row, num_nodes), self.col.int()
+        self._own = self._matrix(self._coefficients(coefficients, dtype)) if coefficients in OWN else None
+
+    def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
+        degree = self._rowptr.diff().to(dtype)
+        if kind == "mean":
+            return 1.0 / degree[self.row]
+        root = degree.rsqrt()
+        return root[self.row] * root[self.col]
+
+    def _matrix(self, values: Tensor) -> Tensor:
+        return torch.sparse_csr_tensor(self._rowptr, self._col32, values, (self.num_nodes, self.num_nodes))
+
+    def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
+        matrix = self._own if coefficients is None else self._matrix(coefficients)
+        assert matrix is not None
+        return product(matrix, z)
+
+    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        return source[self.col].add_(target[self.row])
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        return ops.softmax_rows(logits, self._rowptr, self.row)
+
+
+class ArcBatch:
+    """The arcs as a search has them, with the features of edges that the steps of a residual network read."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, directed: bool, edge_attr: Tensor | None, dtype: torch.dtype
+    ) -> None:
+        try:
+            graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_attr=edge_attr)
+        except ValueError as problem:
+            raise DataError(str(problem)) from None
+        if graph.edge_attr is not None:
+            graph = replace(graph, edge_attr=graph.edge_attr.to(dtype))
+        alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=edge_index.device)
+        self._batch = graph.batch(alive, self_loops=False)
+        self._scores = torch.ones(self._batch.num_arcs, dtype=dtype, device=edge_index.device)
+
+    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        terms = None if edge is None else (edge[0].unsqueeze(0), edge[1].unsqueeze(0))
+        return ops.softmax_messages(self._batch, y.unsqueeze(0), self._scores, temperature, terms).squeeze(0)
+
+
+def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:
+    """Row and column of each arc once, in the order of a CSR matrix."""
+    source, target = edge_index.long()
+    code = target * num_nodes + source
+    if not directed:
+        code = torch.cat([code, source * num_nodes + target])
+    code = code[code % (num_nodes + 1) != 0]
+    if self_loops:
+        code = torch.cat([code, torch.arange(num_nodes, device=code.device) * (num_nodes + 1)])
+    code = torch.unique(code)
+    return code // num_nodes, code % num_nodes
+
+
+class MeasuredLinear(Linear):
+    """h·weight + shift on the kernel that is fastest here, measured once per shape and share of non-zeros."""
+
+    def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
+        super().__init__(weight, shift)
+        self.used: list[str] = []
+        self._nonzeros = int(torch.count_nonzero(weight))
+        self._operands: dict[Any, Tensor] = {}
+
+    def forward(self, blocks: Sequence[Tensor]) -> Tensor:
+        self.used.clear()
+        out, first = None, 0
+        for block in blocks:
+            rows = slice(first, first + block.shape[1])
+            kernel = self._choose(block, rows)
+            part = self._multiply(kernel, block, rows)
+            self.used.append(kernel)
+            out, first = part if out is None else out.add_(part), rows.stop
+        assert out is not None
+        return out if self.shift is None else out.add_(self.shift)
+
+    def choose_input(self, x: Tensor, features: Tensor) -> Tensor:
+        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster."""
+        nonzeros = int(torch.count_nonzero(x))
+        if nonzeros > _SPARSE * x.numel():
+            return _dense_columns(x, features)
+
+        def trials() -> dict[str, Callable[[], Any]]:
+            dense, sparse = _dense_columns(x, features), _sparse_columns(x, features)
+            self([dense])  # so that its own choice is made and not timed
+            return {"dense": lambda: self([dense]), "sparse": lambda: self([sparse])}
+
+        shape = self._shape(len(x), len(features), x.dtype)
+        choice = fastest(("input", *shape, _bucket(x.numel() // max(1, nonzeros))), x.device, trials)
+        return (_sparse_columns if choice == "sparse" else _dense_columns)(x, features)
+
+    def _choose(self, block: Tensor, rows: slice) -> str:
+        if block.layout == torch.sparse_csr:
+            return "sparse input"
+        names = ["dense", "narrow"]
+        if self._nonzeros < _SPARSE * self.weight.numel():
+            names.append("sparse weight")
+        return fastest(
+            ("product", *self._shape(block.shape[0], block.shape[1], block.dtype)),
+            block.device,
+            lambda: {name: partial(self._multiply, name, block, rows) for name in names},
+        )
+
+    def _multiply(self, kernel: str, block: Tensor, rows: slice) -> Tensor:
+        """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns."""
+        operand = self._operand(kernel, rows)
+        if kernel == "dense":
+            return block @ operand
+        if kernel == "sparse input":
+            return product(block, operand)
+        made = operand @ block.t() if kernel == "narrow" else product(operand, block.t())
+        return made.t().contiguous()
+
+    def _operand(self, kernel: str, rows: slice) -> Tensor:
+        """The weight's rows in the form that a kernel wants, made once for a device and type."""
+        if kernel in ("dense", "sparse input"):
+            return self.weight[rows]
+        key = (kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype)
+        if key not in self._operands:
+            transposed = self.weight[rows].t().contiguous()
+            self._operands[key] = transposed if kernel == "narrow" else to_csr(transposed)
+        return self._operands[key]
+
+    def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
+
+        Small counts of nodes are all alike, so that a server of single nodes need not measure again and again.
+        """
+        return _bucket(max(_FEW_NODES, nodes)), width, self.weight.shape[1], _bucket(self._nonzeros), dtype
+
+
+def _dense_columns(x: Tensor, columns: Tensor) -> Tensor:
+    return x.contiguous() if len(columns) == x.shape[1] else x.index_select(1, columns)
+
+
+def _sparse_columns(x: Tensor, columns: Tensor) -> Tensor:
+    """Some columns of x as CSR, taken from the few non-zeros: a copy of x would take longer than the product."""
+    csr = to_csr(x)
+    if len(columns) == x.shape[1]:
+        return csr
+    place = torch.full((x.shape[1],), -1, dtype=torch.int32, device=x.device)
+    place[columns] = torch.arange(len(columns), dtype=torch.int32, device=x.device)
+    col = place[csr.col_indices()]
+    kept = col >= 0
+    before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))
+    rowptr = before[csr.crow_indices()].int()
+    return torch.sparse_csr_tensor(rowptr, col[kept], csr.values()[kept], (x.shape[0], len(columns)))
+
+
+_FASTEST: dict[tuple[Any, ...], str] = {}
+
+
+def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], Mapping[str, Callable[[], Any]]]) -> str:
+    """The name of the fastest trial; timed when this process first meets the shape, then remembered."""
+    key = (*shape, device, torch.get_num_threads())
+    if key not in _FASTEST:
+        times = {name: _shortest(trial, device) for name, trial in trials().items()}
+        _FASTEST[key] = min(times, key=times.__getitem__)
+    return _FASTEST[key]
+
+
+def _shortest(trial: Callable[[], Any], device: torch.device) -> float:
+    """The shortest of a few runs after a first one: noise only ever adds."""
+    trial()
+    return min(seconds(trial, device) for _ in range(_TRIALS))
+
+
+def seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    """What one run takes."""
+    synchronise(device)
+    began = time.perf_counter()
+    trial()
+    synchronise(device)
+    return time.perf_counter() - began
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _bucket(count: int) -> int:
+    return count.bit_length()

@@ -1,0 +1,173 @@
+"""Is a ticket really winning, and is it the structure or the initial weights? Retrain it in isolation and compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aceglt.backbones import Backbone, Params
+from aceglt.backends.elements import Training
+from aceglt.config.own import again
+from aceglt.errors import ConfigError, TicketError
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Masks
+from aceglt.problems import build_problem
+from aceglt.problems.base import Problem
+from aceglt.problems.own import customise
+from aceglt.runner import build_backbone, build_parts, pick_device
+from aceglt.searches.levels import SearchObserver, outputs
+from aceglt.searches.statistics import Readings, p_worse, paired_t_test, winning
+from aceglt.tickets.ticket import Ticket
+from aceglt.training.determinism import deterministic_torch
+from aceglt.training.fit import fit
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Readings of the ticket and of the dense model, trained alike."""
+
+    ticket: Readings
+    dense: Readings
+    metric: str
+
+    @property
+    def winning(self) -> dict[str, bool | None]:
+        """The three criteria (None: undetermined)."""
+        return winning(self.dense, self.ticket)
+
+    @property
+    def p_worse(self) -> float | None:
+        """One-sided paired t-test: the probability of a test result this low if the ticket were as good as dense."""
+        assert self.ticket.test is not None
+        assert self.dense.test is not None
+        return p_worse(self.ticket.test, self.dense.test)
+
+
+@dataclass(frozen=True)
+class Evaluation(Comparison):
+    """Ticket and dense from the ticket's initial weights over dropout seeds, and both again from fresh weights."""
+
+    fresh: Comparison
+    """Each repetition from initial weights of its own, with the same dropout: what the structure alone is worth."""
+
+    @property
+    def p_weights(self) -> float | None:
+        """Paired t-test: the probability of a test result this much higher than from fresh initial weights, if the
+        ticket's own were no better than any others."""
+        assert self.ticket.test is not None
+        assert self.fresh.ticket.test is not None
+        return paired_t_test(self.ticket.test, self.fresh.ticket.test, "greater")
+
+
+def evaluate(
+    ticket: Ticket | str | Path,
+    data: Any = None,
+    *,
+    seeds: int = 5,
+    device: str = "auto",
+    data_root: str | Path | None = None,
+    dataset: str | None = None,
+    observer: SearchObserver | None = None,
+    backbone: Any = None,
+    loss: Any = None,
+    metric: Any = None,
+    deterministic: bool = False,
+) -> Evaluation:
+    """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
+    fresh ones.
+
+    With the ticket's weights only dropout differs between the repetitions; with fresh ones, each repetition has its
+    own. `data` (a PyG `Data`) or `dataset` name the graph; by default it is the one that the ticket was found on.
+    Raises TicketError if the graph is another one.
+
+    Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
+    or as "module:attribute": code that a file names is never run.
+
+    `deterministic` is as in a search, and on where the ticket's search had it.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds must be 1 or more, found {seeds}")
+    if not isinstance(ticket, Ticket):
+        ticket = Ticket.load(ticket)
+    config = ticket.config
+    own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
+    source = data if data is not None else ticket.load_data(dataset, data_root)
+    with deterministic_torch(deterministic or config.deterministic):
+        problem = build_problem(config, source).to(pick_device(device))
+        ticket.check(problem.graph)
+        problem = customise(problem, own.loss, own.metric)
+        return _compare(_Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer))
+
+
+def _compare(trainings: _Trainings) -> Evaluation:
+    ticket, problem, seeds = trainings.ticket, trainings.problem, trainings.seeds
+    first = _initial_weights(ticket, trainings.backbone, problem)
+    start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
+    fresh = trainings.backbone.init(_other_seeds(ticket.seed, seeds), problem.device)
+    return Evaluation(
+        dense=trainings.dense(start, 0, "dense"),
+        ticket=trainings.masked(start, 1, "ticket"),
+        metric=problem.metric,
+        fresh=Comparison(
+            dense=trainings.dense(fresh, 2, "dense, fresh weights"),
+            ticket=trainings.masked(fresh, 3, "ticket, fresh weights"),
+            metric=problem.metric,
+        ),
+    )
+
+
+def _other_seeds(seed: int, count: int) -> list[int]:
+    return [other for other in range(count + 1) if other != seed][:count]
+
+
+def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:
+    """W0, made anew from the seed; the ticket's own initial weights must be among them."""
+    start = backbone.init([ticket.seed], problem.device)
+    alive = ticket.masks.weights.to(problem.device)
+    if start.prunable.shape != alive.shape:
+        raise TicketError(
+            f"the ticket has {alive.shape[1]} weights, the {backbone.name} for this graph {start.prunable.shape[1]}; "
+            "were its features or classes changed?"
+        )
+    given = ticket.initial.prunable.to(problem.device)
+    if not torch.allclose(start.prunable[alive], given[alive], rtol=1e-5, atol=1e-8):
+        raise TicketError("the ticket's initial weights are not those that its seed gives in this version of aceglt")
+    return Params(torch.where(alive, given, start.prunable), start.other)
+
+
+@dataclass(frozen=True)
+class _Trainings:
+    """What the trainings of an evaluation share."""
+
+    ticket: Ticket
+    problem: Problem
+    backbone: Backbone
+    seeds: int
+    observer: SearchObserver | None
+
+    def dense(self, start: Params, step: int, name: str) -> Readings:
+        return self._train(start, Masks.full(1, self.ticket.masks.total, self.problem.device), step, name)
+
+    def masked(self, start: Params, step: int, name: str) -> Readings:
+        return self._train(start, self.ticket.masks.to(self.problem.device), step, name)
+
+    def _train(self, start: Params, masks: Masks, step: int, name: str) -> Readings:
+        """Readings over dropout seeds; `step` and `name` are for the observer."""
+        problem, backbone, config = self.problem, self.backbone, self.ticket.config
+        if self.observer is not None:
+            self.observer.on_phase(step, name)
+        masks = Masks(masks.weights.expand(self.seeds, -1), masks.edges.expand(self.seeds, -1))
+        keys = rng.keys(range(self.seeds), self.ticket.seed, "evaluate", device=problem.device)
+        training = Training(config.lr, config.weight_decay)
+        parts = build_parts(config)
+        result = fit(
+            problem, backbone, start, masks, config.epochs, training, keys, observer=self.observer, parts=parts
+        )
+        assert result.params is not None
+        if self.observer is not None:
+            self.observer.on_test(step)
+        test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
+        return Readings(result.val.tolist(), test.tolist())

@@ -1,0 +1,161 @@
+"""A ticket for use without aceglt: a folder with the compact model in some format and the alive edges."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aceglt.backbones import portable
+from aceglt.backbones.portable import Spec, TicketModel
+from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.tickets.shrink import shrink
+from aceglt.tickets.ticket import Ticket
+
+
+def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
+    """Write a folder that holds the compact model, the alive edges and a README; it needs no aceglt.
+
+    Args:
+        ticket: what to export.
+        out: a folder that does not exist yet; it is there whole or not at all.
+        format: "pyg" (a Python file for torch, which reads PyG's x and edge_index), "torch-export" or "onnx".
+
+    Raises ConfigError for an unknown format or one whose packages are missing, RunError if `out` exists.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
+    if ticket.config.task == "inductive":
+        raise TicketError(
+            "the edges of an inductive ticket are numbered within its training graph; use apply and predict"
+        )
+    path = Path(out)
+    if path.exists():
+        raise RunError(f"{path} exists already; choose another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        FORMATS[format](ticket, temporary)
+        _write_readme(ticket, temporary, format)
+        temporary.chmod(0o755)
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return path
+
+
+def _write_pyg(ticket: Ticket, folder: Path) -> None:
+    torch.save(portable.content(*_parts(ticket), alive_arcs(ticket)), folder / "ticket.pt")
+    shutil.copyfile(portable.__file__, folder / "model.py")
+
+
+def _write_torch_export(ticket: Ticket, folder: Path) -> None:
+    torch.export.save(_traced(ticket), folder / "model.pt2")
+    np.save(folder / "edge_index.npy", alive_arcs(ticket).numpy())
+
+
+def _write_onnx(ticket: Ticket, folder: Path) -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as problem:
+        raise ConfigError(f"the format onnx needs {problem.name}: pip install 'aceglt[export]'") from None
+    with _quiet():
+        program = torch.onnx.export(_traced(ticket), dynamo=True, verbose=False)
+    assert program is not None
+    program.save(folder / "model.onnx", external_data=False)
+    np.save(folder / "edge_index.npy", alive_arcs(ticket).numpy())
+
+
+FORMATS: dict[str, Callable[[Ticket, Path], None]] = {
+    "pyg": _write_pyg,
+    "torch-export": _write_torch_export,
+    "onnx": _write_onnx,
+}
+
+_USE = {
+    "pyg": """import torch
+from model import load
+
+model, edge_index = load()
+with torch.no_grad():
+    outputs = model(x, edge_index)""",
+    "torch-export": """import numpy, torch
+
+model = torch.export.load("model.pt2").module()
+edge_index = torch.from_numpy(numpy.load("edge_index.npy"))
+outputs = model(x, edge_index)""",
+    "onnx": """import numpy, onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+edge_index = numpy.load("edge_index.npy")
+outputs = session.run(None, {"x": x, "edge_index": edge_index})[0]""",
+}
+
+
+def alive_arcs(ticket: Ticket) -> Tensor:
+    """PyG's edge_index [2, A] of the ticket's alive edges, an undirected one in both directions."""
+    edges = ticket.graph.edges[:, ticket.masks.edges[0]]
+    return edges if ticket.graph.directed else torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
+    """Features that are read, layers without what is dead, and how arcs are weighed."""
+    backbone = ticket.backbone()
+    if backbone.edge_features:
+        raise TicketError(
+            "the ticket's model reads edge_attr, which a ticket does not hold; export is for those without"
+        )
+    features, layers = shrink(backbone.layers(ticket.trained_weights()))
+    return features, layers, backbone.coefficients
+
+
+def _traced(ticket: Ticket) -> torch.export.ExportedProgram:
+    """The compact model for any number of nodes and arcs, from two up."""
+    model = TicketModel(*_parts(ticket)).eval()
+    x = torch.zeros(7, ticket.sizes["in_features"], dtype=ticket.trained.prunable.dtype)
+    edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
+    with _quiet():
+        return torch.export.export(model, (x, edge_index), dynamic_shapes=({0: nodes}, {1: arcs}))
+
+
+def _write_readme(ticket: Ticket, folder: Path, format: str) -> None:
+    n, sizes = ticket.graph.num_nodes, ticket.sizes
+    dtype = str(ticket.trained.prunable.dtype).removeprefix("torch.")
+    text = f"""# A graph lottery ticket
+
+{ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the weights and
+{100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
+
+`x` is {dtype} [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges of the graph of {n} nodes that the
+ticket was found on, in PyG's form. Another graph needs both directions of its edges, no self-loops, none twice. The
+outputs [nodes, {sizes["out_features"]}] are logits.
+
+```python
+{_USE[format]}
+```
+"""
+    (folder / "README.md").write_text(text)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' warnings, which are about themselves."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

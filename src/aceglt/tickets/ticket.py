@@ -1,0 +1,309 @@
+"""The ticket: masks, the initial and trained weights that are alive, and where it comes from. The product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt import datasets
+from aceglt.backbones import Backbone, Params, build
+from aceglt.config import BACKBONES, Config
+from aceglt.config.own import is_own
+from aceglt.errors import AcegltError, ConfigError, TicketError
+from aceglt.files import tensors as storage
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Masks
+from aceglt.problems import build_problem
+from aceglt.tickets.compact import CompactModel
+
+UNSEEN = ("error", "keep", "drop")
+_KIND, _VERSION = "ticket", 1
+_MAX_NODES = 2**31 - 1
+_SIZES = ("in_features", "out_features", "macs", "dense_macs")
+_EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with."""
+
+    config: Config
+    seed: int
+    level: int
+    masks: Masks  # S = 1
+    initial: Params  # S = 1, dead weights are 0
+    trained: Params  # S = 1, dead weights are 0
+    metrics: Mapping[str, float | None]
+    """val, test, dense_val, dense_test of this run; test is None where it was never read."""
+    sizes: Mapping[str, int]
+    """in_features, out_features, macs, dense_macs; edge_features where the backbone reads such."""
+    graph: Graph
+    """The (training) graph that it was found on: all edges, dead ones too, with their weights."""
+    fingerprint: str
+    """Of that graph; it covers features of edges too, which a ticket does not hold."""
+    several: bool = False
+    """Whether a node may have several labels (or none) rather than one class."""
+
+    @property
+    def model_sparsity(self) -> float:
+        return self.masks.sparsity[0]
+
+    @property
+    def graph_sparsity(self) -> float:
+        return self.masks.sparsity[1]
+
+    @property
+    def _has_edge_features(self) -> bool:
+        """Whether the graph had features of edges, which the ticket does not hold."""
+        return self.fingerprint != self.graph.fingerprint
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
+        alive = self.masks.weights[0]
+        payload = {
+            "config": self.config.to_dict(),
+            "seed": self.seed,
+            "level": self.level,
+            "metrics": dict(self.metrics),
+            "sizes": dict(self.sizes),
+            "several": self.several,
+            "graph": {**_facts(self.graph), "fingerprint": self.fingerprint, "edge_features": self._has_edge_features},
+            "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
+        }
+        tensors = {
+            "masks.weights": storage.pack(self.masks.weights),
+            "masks.edges": storage.pack(self.masks.edges),
+            "edges": self.graph.edges.int(),
+            **({} if self.graph.edge_weight is None else {"edge_weight": self.graph.edge_weight}),
+            "initial.prunable": self.initial.prunable[0][alive],
+            "initial.other": self.initial.other[0],
+            "trained.prunable": self.trained.prunable[0][alive],
+            "trained.other": self.trained.other[0],
+        }
+        storage.write_tensors(Path(path), _KIND, _VERSION, payload, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ticket:
+        """Read a ticket; nothing in it is executed.
+
+        Raises TicketError if the file is missing, damaged or of another kind.
+        """
+        payload, tensors = storage.read_tensors(Path(path), _KIND, _VERSION, TicketError)
+        try:
+            return _from_parts(payload, tensors)
+        except KeyError as problem:
+            raise TicketError(f"{path}: the ticket lacks {problem}") from None
+        except (TypeError, ValueError, ArithmeticError, RuntimeError, IndexError, AcegltError) as problem:
+            raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
+
+    def apply(self, data: Any, unseen: str = "error") -> Any:
+        """A copy of a PyG `Data` without the dead edges, in either direction; all else is kept.
+
+        What the data says about edges (`edge_attr` …) is filtered with them; self-loops, which are never pruned, stay.
+        An inductive ticket says nothing about edges unseen in training: they stay, and the data needs its split. Edges
+        that link prediction holds out go.
+
+        Args:
+            data: a PyG `Data`, or what `aceglt.datasets.load` returns.
+            unseen: what to do where the graph is not the one that the ticket was found on. "error": raise TicketError.
+                "keep" or "drop": edges that the search never saw stay or go; nodes are known by their number, so new
+                ones come after those of the search. No node is ever removed.
+        """
+        check_unseen(unseen)
+        kept = self._kept(data, unseen)
+        return data.edge_subgraph(kept.to(data.edge_index.device))
+
+    def _kept(self, data: Any, unseen: str) -> Tensor:
+        """[A] bool: which columns of the data's `edge_index` stay."""
+        edge_index, alive = data.edge_index.cpu(), self.masks.edges[0]
+        if self.config.task != "node":
+            if unseen != "error":
+                raise ConfigError(f"unseen='{unseen}' is for the node task, this ticket is of {self.config.task}")
+            problem = build_problem(self.config, data)
+            self._check_structure(problem.graph)
+            view = problem.view("test")
+            if view is None:
+                return problem.graph.expand(alive, edge_index, unseen=False)
+            return view.graph.expand(view.spread(self.masks.edges)[0], edge_index)
+        num_nodes = int(data.num_nodes)
+        if unseen == "error":
+            self._check_structure(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))
+        elif num_nodes < self.graph.num_nodes:
+            raise TicketError(
+                f"the ticket's graph has {self.graph.num_nodes} nodes, this one {num_nodes}; nodes are known by their "
+                "number, so apply the ticket before taking a part of the graph"
+            )
+        return self.graph.expand(alive, edge_index, unseen == "keep")
+
+    def model(self) -> CompactModel:
+        """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
+        backbone = self.backbone()
+        return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
+
+    def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
+        """Probability of each class (or, where nodes have several, label) at each node, [N, classes].
+
+        See `apply` for `unseen`.
+        """
+        model, pruned = self.model().to(device), self.apply(data, unseen)
+        attr = getattr(pruned, "edge_attr", None)
+        attr = None if attr is None else attr.to(device)
+        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device), attr)
+        return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
+
+    def export(self, out: str | Path, format: str = "pyg") -> Path:
+        """Write the compact model and the alive edges into a new folder, for use without aceglt.
+
+        See `aceglt.tickets.export.export` for the formats.
+        """
+        from aceglt.tickets.export import export  # here: it builds on this module
+
+        return export(self, out, format)
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """The trained weights by name, dead ones 0."""
+        return {name: part[0] for name, part in self.backbone().weights(self.trained).items()}
+
+    def backbone(self) -> Backbone:
+        """The backbone that the weights belong to.
+
+        Raises TicketError if the ticket has no compact form, or the weights do not fit.
+        """
+        c, sizes = self.config, self.sizes
+        if c.task == "link" or self.graph.edge_weight is not None:
+            raise TicketError(
+                "model, predict, bench and export are for node tasks on graphs without edge weights; "
+                "apply and evaluate work for all"
+            )
+        if is_own(c.backbone):
+            raise TicketError(
+                f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
+                f"export are for {', '.join(BACKBONES)}, but apply gives you its pruned graph"
+            )
+        options = c.backbone_options | ({"edge_features": sizes["edge_features"]} if "edge_features" in sizes else {})
+        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden, **options)
+        wanted = (backbone.prunable.size, backbone.other.size)
+        found = (self.masks.total.weights, self.trained.other.shape[1])
+        if wanted != found:
+            raise TicketError(
+                f"the ticket has {found[0]} prunable and {found[1]} other weights, but a {c.backbone} of its sizes has "
+                f"{wanted[0]} and {wanted[1]}"
+            )
+        return backbone
+
+    def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> Any:
+        """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place."""
+        if dataset is None and self.config.dataset == "data":
+            raise ConfigError(
+                "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
+                ".npz file"
+            )
+        return datasets.load(dataset or self.config.dataset, data_root)
+
+    def check(self, graph: Graph) -> None:
+        """Raise TicketError unless this is the (training) graph that the ticket was found on."""
+        self._check_structure(graph)
+        if graph.fingerprint != self.fingerprint:
+            raise TicketError(
+                f"the ticket was found on a graph with the same edges but other edge_weight or edge_attr "
+                f"({self.config.dataset})"
+            )
+
+    def _check_structure(self, graph: Graph) -> None:
+        ours = self.graph
+        if graph.structure != ours.structure:
+            raise TicketError(
+                f"the ticket was found on a graph with {ours.num_nodes} nodes and {ours.num_edges} "
+                f"edges ({self.config.dataset}); this one has {graph.num_nodes} nodes and {graph.num_edges} edges"
+                + ("" if graph.num_edges != ours.num_edges else ", and other ones")
+            )
+
+
+def check_unseen(unseen: str) -> None:
+    """Refuse an unknown policy for what the search never saw."""
+    if unseen not in UNSEEN:
+        raise ConfigError(f"unknown policy '{unseen}' for what the search never saw; known are {', '.join(UNSEEN)}")
+
+
+def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
+    counts = payload["counts"]
+    sizes = payload["sizes"]
+    masks = Masks(
+        storage.unpack(tensors["masks.weights"], int(counts["weights"])),
+        storage.unpack(tensors["masks.edges"], int(counts["edges"])),
+    )
+    config = Config.from_dict(payload["config"])
+    names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
+    if names != _SIZES and not config.reads_edge_features:
+        raise ValueError(f"the backbone {config.backbone} does not read edge_features")
+    if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
+        raise ValueError("the masks are not those of one run")
+    return Ticket(
+        config=config,
+        seed=int(payload["seed"]),
+        level=int(payload["level"]),
+        masks=masks,
+        initial=_spread(masks, tensors, "initial"),
+        trained=_spread(masks, tensors, "trained"),
+        metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
+        sizes={name: _positive(name, sizes[name]) for name in names},
+        graph=_graph(payload["graph"], tensors, masks.total.edges),
+        fingerprint=str(payload["graph"]["fingerprint"]),
+        several=bool(payload["several"]),
+    )
+
+
+def _facts(graph: Graph) -> dict[str, Any]:
+    return {
+        "structure": graph.structure,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "directed": graph.directed,
+    }
+
+
+def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int) -> Graph:
+    edges, weight = tensors["edges"], tensors.get("edge_weight")
+    num_nodes = _positive("num_nodes", facts["num_nodes"])
+    if num_nodes > _MAX_NODES:
+        raise ValueError(f"num_nodes must be at most {_MAX_NODES}, found {num_nodes}")
+    if edges.dtype != torch.int32 or edges.shape != (2, masked) or masked == 0:
+        raise ValueError(f"masks of {masked} edges for edges {edges.dtype} of shape {list(edges.shape)}")
+    if weight is not None and (weight.shape != (masked,) or not weight.is_floating_point()):
+        raise ValueError(f"masks of {masked} edges for weights {weight.dtype} of shape {list(weight.shape)}")
+    graph = Graph(num_nodes, edges.long(), bool(facts["directed"]), weight)
+    code = graph.edges[0] * num_nodes + graph.edges[1]
+    if not (0 <= int(edges.min()) and int(edges.max()) < num_nodes and bool((code.diff() > 0).all())):
+        raise ValueError("the edges are not sorted pairs of nodes")
+    known = {name: value for name, value in facts.items() if name not in ("fingerprint", "edge_features")}
+    if known != _facts(graph) or (not facts["edge_features"] and facts["fingerprint"] != graph.fingerprint):
+        raise ValueError("the edges are not those of the graph's fingerprint")
+    return graph
+
+
+def _reading(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1, found {value!r}")
+    return value
+
+
+def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
+    alive, other = tensors[f"{when}.prunable"], tensors[f"{when}.other"]
+    prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
+    if alive.shape != (masks.alive.weights,) or other.dim() != 1:
+        raise ValueError(f"{when} weights do not fit the mask")
+    if alive.dtype not in (torch.float32, torch.float64) or other.dtype != alive.dtype:
+        raise ValueError(f"{when} weights must be float32 or float64, found {alive.dtype} and {other.dtype}")
+    if not (bool(torch.isfinite(alive).all()) and bool(torch.isfinite(other).all())):
+        raise ValueError(f"the {when} weights are not finite")
+    prunable[masks.weights] = alive
+    return Params(prunable, other.unsqueeze(0))

@@ -1,0 +1,26 @@
+"""A ticket as a PyG transform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_geometric.transforms import BaseTransform
+
+from aceglt.tickets.ticket import Ticket, check_unseen
+
+
+class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed
+    """Remove the ticket's dead edges from a `Data`; see `Ticket.apply`.
+
+    >>> transform = Compose([NormalizeFeatures(), ApplyTicket(ticket)])  # doctest: +SKIP
+    """
+
+    def __init__(self, ticket: Ticket, unseen: str = "error") -> None:
+        check_unseen(unseen)
+        self.ticket, self.unseen = ticket, unseen
+
+    def forward(self, data: Any) -> Any:
+        return self.ticket.apply(data, self.unseen)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(graph sparsity {self.ticket.graph_sparsity:.4f}, unseen={self.unseen!r})"

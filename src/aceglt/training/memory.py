@@ -1,0 +1,211 @@
+"""How a search fits into memory: estimated before anything is trained, chosen, said, and kept when it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aceglt.backbones.base import Backbone
+from aceglt.config import METHODS, Config
+from aceglt.methods import Ace
+from aceglt.numerics.ops import ARC_ELEMENTS_GPU
+from aceglt.problems.base import Problem
+from aceglt.training.fit import threads
+from aceglt.training.partitions import Parts
+
+PLANNED = ("checkpoint_blocks", "partitions")
+"""Fields of `Config` that a plan decides unless they are given."""
+BUDGET = 0.85
+"""Share of the free memory that a plan may take: what kernels use inside is not in the estimate."""
+_FEWEST_NODES = 64  # of a part that is worth cutting
+
+# Measured on score training (tests/test_plan.py holds them against what is really taken): numbers that one run has at
+# its peak, for each unit of width that the layers aggregate at each node, and for each edge that messages pass over.
+_PER_NODE = {"gcn": 7.5, "gin": 9.0, "gat": 6.0, "resgcn": 11.5}
+_PER_EDGE = {"gcn": 38.0, "gin": 30.0, "gat": 115.0, "resgcn": 40.0}
+_OTHER_MODEL = (12.0, 115.0)  # a user's own: the most of the above
+_CHECKPOINTED = (1.0, 20.0)  # resgcn's per node with checkpointing: kept by every layer, and at work in one of them
+_PER_OUTPUT = 8.0  # per node and output: outputs, the loss and its gradient
+_PER_WEIGHT = 11.0  # weights, scores, their gradients and Adam's state
+_PER_SCORE = 8.0  # the same of an edge
+_PER_HELD_EDGE = 28.0  # the structure of an evaluated part, which is kept
+_ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
+
+# What a GPU takes beyond that, measured on an H200: sorts of arcs are not in place and a recorded epoch has memory of
+# its own; libraries have workspaces; cutting the graph into parts looks at all its edges.
+_GPU_FACTOR = 1.8
+_GPU_CUT_EDGE = 300
+_GPU_LIBRARIES = 200 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a search shares the memory."""
+
+    runs_at_once: int | None
+    """How many runs share a GPU; None is all."""
+    checkpoint_blocks: bool
+    partitions: int
+    needed: int
+    """Bytes, estimated."""
+    free: int
+    """Bytes that were free when the plan was made."""
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= BUDGET * self.free
+
+    def __str__(self) -> str:
+        means = [
+            f"{self.runs_at_once} run(s) at once" if self.runs_at_once is not None else "",
+            "activations computed again in the gradient" if self.checkpoint_blocks else "",
+            f"{self.partitions} partitions" if self.partitions > 1 else "full batch",
+        ]
+        size = f"about {self.needed / 2**30:.1f} GiB of {self.free / 2**30:.1f} GiB free"
+        return f"{', '.join(filter(None, means))}: {size}" + ("" if self.fits else "; this may be too little")
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Everything that a plan depends on."""
+
+    problem: Problem
+    backbone: Backbone
+    config: Config
+    runs_at_once: int | None
+    chosen: frozenset[str]
+    """Settings of a plan that the user has chosen; they are kept."""
+
+    def plan(self, free: int) -> Plan:
+        """The first of the candidates that fits, or the smallest."""
+        smallest = None
+        for plan in self.candidates(free):
+            smallest = plan if smallest is None or plan.needed < smallest.needed else smallest
+            if plan.fits:
+                return plan
+        assert smallest is not None
+        return smallest
+
+    def asked_for(self, plan: Plan) -> bool:
+        """Whether a plan is what the settings say, chosen or not."""
+        asked = self.runs_at_once, self.config.checkpoint_blocks, self.config.partitions
+        return (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == asked
+
+    def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
+        """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
+        again, partitions = (getattr(self.config if name in self.chosen else config, name) for name in PLANNED)
+        needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
+        return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
+
+    def smaller(self, plan: Plan) -> Plan | None:
+        """The first candidate that needs at most half as much, for when a plan turns out too large."""
+        return next((p for p in self.candidates(plan.free) if 2 * p.needed <= plan.needed), None)
+
+    def candidates(self, free: int) -> Iterator[Plan]:
+        """Ever smaller plans: fewer runs at once, then checkpointing, then parts."""
+        runs, partitions = self._most_runs, self.config.partitions
+        again = self.config.checkpoint_blocks
+        yield self._candidate(runs, again, partitions, free)
+        while runs > 1 and "runs_at_once" not in self.chosen:
+            runs = (runs + 1) // 2
+            yield self._candidate(runs, again, partitions, free)
+        if not again and self.config.backbone == "resgcn" and "checkpoint_blocks" not in self.chosen:
+            again = True
+            yield self._candidate(runs, again, partitions, free)
+        while 2 * partitions * _FEWEST_NODES <= self.problem.graph.num_nodes and "partitions" not in self.chosen:
+            partitions *= 2
+            yield self._candidate(runs, again, partitions, free)
+
+    def _candidate(self, runs: int, again: bool, partitions: int, free: int) -> Plan:
+        limit = None if runs == self._all_runs and self.runs_at_once is None else runs
+        if self.problem.device.type == "cpu":
+            limit = None  # each is trained by itself
+            runs = max(1, threads(self.problem, self.backbone, self._all_runs, Parts(partitions)))
+        return Plan(limit, again, partitions, self.needed(runs, again, partitions), free)
+
+    @property
+    def _all_runs(self) -> int:
+        """ACE's rounds, and perhaps a method of the user's own, train two parts of every run together."""
+        config = self.config
+        rounds = config.method_options.get("rounds", Ace.rounds) if config.method == "ace" else 0
+        built_in = config.method in METHODS
+        return len(config.seeds) * (1 if built_in and not rounds else 2)
+
+    @property
+    def _most_runs(self) -> int:
+        if self.problem.device.type == "cpu":
+            return 1
+        return min(self.runs_at_once or self._all_runs, self._all_runs)
+
+    def needed(self, runs: int, again: bool, partitions: int) -> int:
+        """Bytes that training takes at its peak, data included."""
+        graph = (self.problem.view("test") or self.problem).graph
+        backbone, size = self.backbone, torch.finfo(self.problem.x.dtype).bits // 8
+        nodes, part_edges = graph.num_nodes / partitions, graph.num_edges / self._thinning(partitions) / partitions
+        per_node, per_edge = self._costs(again)
+        numbers = (
+            _PER_WEIGHT * (backbone.prunable.size + backbone.other.size)
+            + _PER_SCORE * graph.num_edges
+            + per_edge * part_edges
+            + (_PER_HELD_EDGE * part_edges * partitions if partitions > 1 else 0)
+            + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
+            + 2 * self.problem.out_features * graph.num_nodes
+        )
+        data = sum(
+            t.numel() * t.element_size() for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None
+        )
+        total = size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge)
+        if self.problem.device.type == "cuda":
+            total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)
+        return int(total)
+
+    def _thinning(self, partitions: int) -> int:
+        """Of how many edges one is within a part."""
+        return partitions if self.config.partition_by == "random" else 1
+
+    def _costs(self, again: bool) -> tuple[float, float]:
+        """Numbers per node and per edge."""
+        name, widths = self.config.backbone, self.backbone.aggregation_widths
+        per_node, per_edge = _PER_NODE.get(name, _OTHER_MODEL[0]), _PER_EDGE.get(name, _OTHER_MODEL[1])
+        if again:
+            kept, at_work = _CHECKPOINTED
+            return kept * sum(widths) + at_work * max(widths), per_edge
+        return per_node * sum(widths), per_edge
+
+    def _arc_tensors(self, size: int, arcs: float) -> float:
+        """Bytes of messages with features of edges, which are made a few channels at a time."""
+        if not self.backbone.edge_features:
+            return 0.0
+        channels = self.backbone.aggregation_widths[0]
+        most = ARC_ELEMENTS_GPU if self.problem.device.type == "cuda" else 8 * arcs
+        return size * (_ARC_TENSORS * min(channels * arcs, most) + self.backbone.edge_features * arcs)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device for what a plan counts, as far as the system says."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(0, int(torch.cuda.mem_get_info(device)[0]) + cached - _GPU_LIBRARIES)
+    return min(_available(), _left_to_group())
+
+
+def _available() -> int:
+    """What Linux says is available; elsewhere, nothing is known and nothing is bounded."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 1 << 62
+    sizes = {line.partition(":")[0]: line.split()[1] for line in lines}
+    return int(sizes.get("MemAvailable", 1 << 52)) * 1024
+
+
+def _left_to_group() -> int:
+    """What a container may still take."""
+    try:
+        group = Path("/sys/fs/cgroup")
+        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no such limit: no file, or "max"
+        return 1 << 62

@@ -1,0 +1,138 @@
+"""A graph too large for one pass, cut into parts of its nodes that are trained on and evaluated one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from aceglt.backbones.base import Backbone, Weights
+from aceglt.errors import ConfigError
+from aceglt.numerics import rng
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.training import processes
+
+_CLUSTERS_PER_PART = 16  # drawn together anew at every epoch, so that no two of them are kept apart for good
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some nodes of a graph and the edges among them, both in ascending order."""
+
+    nodes: Tensor  # [n]
+    edges: Tensor  # [e]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the nodes of a graph are cut; edges between two parts do not count. One part is the whole graph.
+
+    As in DeeperGCN, training cuts anew at every epoch; evaluation always cuts in the same way. The cut is the same
+    for all runs.
+    """
+
+    count: int = 1
+    per_step: int = 1
+    """How many parts make one step of the optimiser, whose gradient is the mean over them."""
+    by: str = "random"
+    """`random` nodes, or `clusters`: METIS clusters, several of them at random in each part."""
+    _clusters: dict[int, tuple[Graph, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by graph
+
+    def steps(self, graph: Graph, epoch: int | Tensor) -> list[list[Part]]:
+        """The parts of each step of an epoch."""
+        parts = self._cut(graph, rng.fold(self._key(graph), 1 + epoch))
+        return [parts[first : first + self.per_step] for first in range(0, len(parts), self.per_step)]
+
+    def evaluated(self, graph: Graph) -> list[Part]:
+        """The parts that outputs are made on."""
+        return self._cut(graph, self._key(graph))
+
+    def _key(self, graph: Graph) -> Tensor:
+        return rng.keys([0], "partition", self.count, device=graph.edges.device)
+
+    def _cut(self, graph: Graph, key: Tensor) -> list[Part]:
+        cluster = self._clusters_of(graph) if self.by == "clusters" else None
+        units = graph.num_nodes if cluster is None else int(cluster.max()) + 1
+        part = rng.uniform(key, units)[0].argsort().argsort() * self.count // units  # of each unit
+        part = part if cluster is None else part[cluster]  # [N]
+        source, target = part[graph.edges]
+        inside = (source == target).nonzero().squeeze(1)
+        nodes = _grouped(torch.arange(len(part), device=part.device), part, self.count)
+        edges = _grouped(inside, source[inside], self.count)
+        return [Part(n, e) for n, e in zip(nodes, edges, strict=True) if len(n)]
+
+    def _clusters_of(self, graph: Graph) -> Tensor:
+        if id(graph) not in self._clusters:
+            clusters = metis(graph, min(self.count * _CLUSTERS_PER_PART, graph.num_nodes))
+            self._clusters[id(graph)] = graph, clusters  # with the graph, so that its id stays its own
+        return self._clusters[id(graph)][1]
+
+
+WHOLE = Parts()
+"""Nothing is cut."""
+
+
+def _grouped(items: Tensor, group: Tensor, groups: int) -> Sequence[Tensor]:
+    """Items [n] by their group [n], in their order."""
+    sizes: list[int] = group.bincount(minlength=groups).tolist()
+    parts: Sequence[Tensor] = items[group.argsort(stable=True)].split(sizes)
+    return parts
+
+
+def metis(graph: Graph, clusters: int) -> Tensor:
+    """[N] cluster of each node by METIS, as PyG has it. Raises ConfigError where what it needs is not installed."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import ClusterData
+
+    edges = graph.edges.cpu()
+    data = Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=graph.num_nodes)
+    try:
+        partition = ClusterData(data, clusters, log=False).partition
+    except ImportError:
+        raise ConfigError(
+            "partition_by 'clusters' is METIS of PyG, which needs pyg-lib or torch-sparse; install one of them, or use "
+            "'random'"
+        ) from None
+    cluster = torch.empty(graph.num_nodes, dtype=torch.int64)
+    cluster[partition.node_perm] = torch.repeat_interleave(partition.partptr.diff())
+    numbers: Tensor = torch.unique(cluster, return_inverse=True)[1]  # METIS may leave some empty
+    return numbers.to(graph.edges.device)
+
+
+class Places:
+    """A graph with the alive edges of some runs, ready for outputs without gradients: whole, or in parts."""
+
+    def __init__(self, graph: Graph, features: Features, alive: Tensor, self_loops: bool, parts: Parts) -> None:
+        self._nodes = graph.num_nodes
+        if parts.count == 1:
+            self._whole: tuple[GraphBatch, Features] | None = graph.batch(alive, self_loops), features
+            return
+        self._whole = None
+        self._parts = [
+            (
+                part,
+                graph.part(part.nodes, part.edges).batch(alive[:, part.edges], self_loops),
+                Features(features.dense[part.nodes]),
+            )
+            for part in processes.mine(parts.evaluated(graph))
+        ]
+
+    @torch.no_grad()
+    def outputs(self, backbone: Backbone, weights: Weights, edge_values: Tensor) -> Tensor:
+        """[S, N, C]; each process makes those of its parts."""
+        if self._whole is not None:
+            graph, features = self._whole
+            return backbone.apply(weights, graph, edge_values, features)
+        made = [
+            (part.nodes, backbone.apply(weights, graph, edge_values[:, part.edges], features))
+            for part, graph, features in self._parts
+        ]
+        first = made[0][1]
+        outputs = first.new_zeros(first.shape[0], self._nodes, first.shape[2])
+        for nodes, values in made:
+            outputs[:, nodes] = values
+        processes.add_up([outputs])
+        return outputs

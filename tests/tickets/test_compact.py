@@ -1,0 +1,166 @@
+"""The compact model gives what the masked model gives, with less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from search_samples import graph
+from ticket_samples import BACKBONES, assert_close, masked_outputs, random_ticket
+from torch import Tensor
+
+from aceglt.backbones.portable import LayerSpec, TicketModel
+from aceglt.errors import DataError
+from aceglt.tickets import compact
+from aceglt.tickets.compact import CompactModel, MeasuredLinear
+from aceglt.tickets.export import alive_arcs
+from aceglt.tickets.shrink import shrink
+
+
+@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+def tolerance(request: pytest.FixtureRequest) -> Iterator[float]:
+    """The design's relative tolerance, with its type as the default."""
+    torch.set_default_dtype(request.param)
+    yield 1e-9 if request.param == torch.float64 else 1e-5
+    torch.set_default_dtype(torch.float32)
+
+
+def features(density: float) -> Tensor:
+    x = graph().x.to(torch.get_default_dtype())
+    return x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < density)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("alive", [0.0, 0.04, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_outputs_are_those_of_the_masked_model(backbone: str, alive: float, density: float, tolerance: float) -> None:
+    ticket, x = random_ticket(backbone, alive), features(density)
+    arcs, wanted = alive_arcs(ticket), masked_outputs(ticket, x)
+    assert_close(ticket.model()(x, arcs), wanted, tolerance)
+    layers = shrink(ticket.backbone().layers(ticket.trained_weights()))
+    assert_close(TicketModel(*layers, ticket.backbone().coefficients)(x, arcs), wanted, tolerance)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "narrow", "sparse weight", "sparse input"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.usefixtures("double")
+def test_every_kernel_gives_the_same(backbone: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(shape: tuple[object, ...], *_: object) -> str:
+        if shape[0] == "input":
+            return "sparse" if kernel == "sparse input" else "dense"
+        return "dense" if kernel == "sparse input" else kernel
+
+    monkeypatch.setattr(compact, "fastest", choose)
+    ticket, x = random_ticket(backbone, 0.05), features(0.2)
+    model = ticket.model()
+    assert len(model.features) < 6
+    assert_close(model(x, alive_arcs(ticket)), masked_outputs(ticket, x), 1e-9)
+    assert next(iter(model.kernels.values())) == kernel
+
+
+def test_units_that_nobody_reads_and_features_without_weights_are_gone() -> None:
+    first, second = torch.rand(4, 3), torch.rand(3, 2)
+    second[1] = 0  # nobody reads unit 1
+    first[2, [0, 2]] = 0  # and only unit 1 reads feature 2
+    read, layers = shrink([LayerSpec(first, (3,), "relu"), LayerSpec(second, (2,))])
+    assert read.tolist() == [0, 1, 3]
+    assert layers[0].weight.equal(first[[0, 1, 3]][:, [0, 2]])
+    assert layers[1].weight.equal(second[[0, 2]])
+
+
+def test_units_without_inputs_become_a_shift_of_the_next_layer() -> None:
+    first, second, bias = torch.rand(4, 3), torch.rand(3, 2), torch.tensor([1.0, 2.0, -3.0])
+    first[:, 1] = 0
+    _, layers = shrink([LayerSpec(first, (3,), "relu", bias=bias), LayerSpec(second, (2,))])
+    assert layers[0].widths == (2,)
+    assert layers[1].shift is not None
+    torch.testing.assert_close(layers[1].shift, 2.0 * second[1])
+
+
+def test_a_head_without_units_goes_with_its_attention() -> None:
+    ticket = random_ticket("gat", 1.0)
+    specs = ticket.backbone().layers(ticket.trained_weights())
+    second = specs[1].weight.clone()
+    second[8:16] = 0  # the second head's units
+    attention = torch.zeros(64, 2)
+    layers = shrink([specs[0], LayerSpec(second, (2,), attention=attention)])[1]
+    assert layers[0].widths == (8,) * 7
+    assert layers[0].attention is not None
+    assert layers[0].attention.shape == (6, 14)
+
+
+def test_fewer_weights_are_multiplied_as_the_ticket_gets_sparser() -> None:
+    sizes = [sum(p.numel() for p in random_ticket("gcn", alive).model().parameters()) for alive in (1.0, 0.3, 0.1)]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_edges_may_be_listed_once_twice_or_with_self_loops(backbone: str) -> None:
+    ticket, x = random_ticket(backbone, 0.5), features(1.0)
+    model, arcs = ticket.model(), alive_arcs(ticket)
+    once = ticket.graph.edges[:, ticket.masks.edges[0]]
+    loops = torch.tensor([[3, 3], [3, 3]])
+    for listing in (once, once.flip(0), torch.cat([loops, arcs.flip(1), once], dim=1)):
+        torch.testing.assert_close(model(x, listing), model(x, arcs))
+
+
+def test_directed_arcs_stay_directed() -> None:
+    weight = torch.eye(2)
+    model = CompactModel([LayerSpec(weight, (2,))], "mean", directed=True)
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert model(x, torch.tensor([[0], [1]])).tolist() == [[0.0, 0.0], [1.0, 2.0]]
+
+
+def test_prepared_inputs_give_the_same_any_number_of_times() -> None:
+    ticket, x = random_ticket(), features(0.2)
+    model, arcs = ticket.model(), alive_arcs(ticket)
+    inputs = model.prepare(x, arcs)
+    first = model.run(inputs)
+    assert model.run(inputs).equal(first)
+    torch.testing.assert_close(model(x, arcs), first)
+
+
+def test_a_shape_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    trials = {"slow": lambda: calls.append("slow") or sum(range(100_000)), "fast": lambda: calls.append("fast")}
+    monkeypatch.setattr(compact, "_FASTEST", {})
+    device = torch.device("cpu")
+    assert compact.fastest(("shape",), device, lambda: trials) == "fast"
+    timed = len(calls)
+    assert compact.fastest(("shape",), device, lambda: trials) == "fast"
+    assert len(calls) == timed > 0
+
+
+def test_the_choice_of_an_input_is_remembered_without_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear, x = MeasuredLinear(torch.rand(6, 3), None), features(0.2)
+    read = torch.arange(6)
+    linear.choose_input(x, read)
+    monkeypatch.setattr(linear, "_multiply", None)  # would fail if it were called
+    linear.choose_input(x, read)
+
+
+@pytest.mark.parametrize("shape", [(24, 5), (24,)])
+def test_other_features_are_refused(shape: tuple[int, ...]) -> None:
+    ticket = random_ticket()
+    with pytest.raises(DataError, match="reads 6 features per node"):
+        ticket.model()(torch.zeros(shape), alive_arcs(ticket))
+
+
+def test_a_model_moves_to_another_type() -> None:
+    ticket, x = random_ticket("gat", 0.5), features(0.2)
+    model, arcs = ticket.model(), alive_arcs(ticket)
+    before = model(x, arcs)
+    after = model.double()(x, arcs)
+    assert after.dtype == torch.float64
+    torch.testing.assert_close(after.float(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.usefixtures("double")
+def test_a_gpu_gives_the_same(backbone: str, density: float) -> None:
+    ticket, x = random_ticket(backbone, 0.3), features(density)
+    out = ticket.model().to("cuda")(x.to("cuda"), alive_arcs(ticket).to("cuda"))
+    assert_close(out.cpu(), masked_outputs(ticket, x), 1e-9)

@@ -1,0 +1,123 @@
+"""Exported tickets, used where there is no aceglt."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from search_samples import graph
+from ticket_samples import BACKBONES, masked_outputs, random_ticket
+
+from aceglt import Ticket
+from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.tickets.export import FORMATS, alive_arcs
+
+CASES = {
+    f"{format}-{backbone}": (format, backbone)
+    for format, backbones in (
+        ("pyg", BACKBONES),
+        ("torch-export", ("gat", "resgcn")),
+        ("onnx", ("gcn", "gat", "resgcn")),
+    )
+    for backbone in backbones
+}
+
+# Runs the code of each folder's own README in a process that cannot import aceglt.
+SCRIPT = """
+import os, re, sys, numpy, torch
+sys.modules["aceglt"] = None  # importing it fails
+for name in sys.argv[1:]:
+    folder = os.path.abspath(name)
+    code = re.search(r"```python\\n(.*?)```", open(folder + "/README.md").read(), re.DOTALL).group(1)
+    x = numpy.load("x.npy")
+    names = {"x": x if "onnx" in name else torch.from_numpy(x)}
+    before, sys.path[0] = os.getcwd(), folder
+    os.chdir(folder)
+    exec(code, names)
+    os.chdir(before)
+    sys.modules.pop("model", None)
+    out = names["outputs"]
+    numpy.save(name + ".npy", out.detach().numpy() if isinstance(out, torch.Tensor) else out)
+"""
+
+
+def _ticket(backbone: str) -> Ticket:
+    return random_ticket(backbone, 0.4)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the outputs of every case, computed without aceglt."""
+    folder = tmp_path_factory.mktemp("exported")
+    np.save(folder / "x.npy", graph().x.numpy())
+    for name, (format, backbone) in CASES.items():
+        _ticket(backbone).export(folder / name, format)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT, *CASES], cwd=folder, check=True, env=environment)
+    return folder
+
+
+def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    assert found.shape == wanted.shape
+    assert float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_exported_ticket_gives_the_same_outputs_without_aceglt(name: str, outputs: Path) -> None:
+    wanted = masked_outputs(_ticket(CASES[name][1]), graph().x)
+    assert_close(torch.from_numpy(np.load(outputs / f"{name}.npy")), wanted)
+
+
+@pytest.mark.parametrize("backbone", ["gat", "resgcn"])
+def test_a_traced_model_takes_graphs_of_other_sizes(backbone: str, outputs: Path) -> None:
+    traced = torch.export.load(outputs / f"torch-export-{backbone}" / "model.pt2").module()
+    model = _ticket(backbone).model()
+    for nodes in (2, 5, 90):
+        x = torch.rand(nodes, 6, generator=torch.Generator().manual_seed(nodes))
+        ring = torch.stack([torch.arange(nodes), (torch.arange(nodes) + 1) % nodes])
+        arcs = torch.unique(torch.cat([ring, ring.flip(0)], dim=1), dim=1)
+        assert_close(traced(x, arcs), model(x, arcs))
+
+
+def test_the_python_file_is_all_there_is_to_import(tmp_path: Path) -> None:
+    random_ticket().export(tmp_path / "out")
+    source = (tmp_path / "out" / "model.py").read_text()
+    modules = re.findall(r"^\s*(?:from|import) ([\w.]+)", source, re.MULTILINE)
+    assert {name.split(".")[0] for name in modules} <= {*sys.stdlib_module_names, "__future__", "torch"}
+    content = torch.load(tmp_path / "out" / "ticket.pt", weights_only=True)
+    assert content["edge_index"].equal(alive_arcs(random_ticket()))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_ticket_that_does_not_fit_its_backbone_leaves_nothing(format: str, tmp_path: Path) -> None:
+    ticket = random_ticket()
+    broken = replace(ticket, config=replace(ticket.config, hidden=9))
+    with pytest.raises(TicketError, match="a gcn of its sizes has"):
+        broken.export(tmp_path / "out", format)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(RunError, match="exists already"):
+        random_ticket().export(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["note"]
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'tflite'; known are pyg, torch-export, onnx"):
+        random_ticket().export(tmp_path / "out", "tflite")
+
+
+def test_onnx_without_its_packages_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ConfigError, match=r"pip install 'aceglt\[export\]'"):
+        random_ticket().export(tmp_path / "out", "onnx")
+    assert list(tmp_path.iterdir()) == []

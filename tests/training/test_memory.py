@@ -1,0 +1,241 @@
+"""Estimates against what training really takes, and what is chosen by them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from samples import generator
+from search_samples import events, graph, search
+
+from aceglt import runner
+from aceglt.backends.elements import Scoring, Training
+from aceglt.config import Config, resolve
+from aceglt.errors import RunError, TrainingError
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems.base import Problem
+from aceglt.runner import build_backbone
+from aceglt.searches.levels import Search
+from aceglt.tickets.bench import _Allocations
+from aceglt.training import fit as train
+from aceglt.training import memory as module
+from aceglt.training.fit import fit
+from aceglt.training.memory import Planner, free_memory
+from aceglt.training.partitions import Parts
+
+PLENTY = 1 << 50
+FEATURES, CLASSES = 16, 5
+
+
+def large_problem(nodes: int, edges: int, edge_features: int = 0) -> Problem:
+    g = generator(0)
+    pairs = torch.randint(nodes, (2, edges), generator=g)
+    part = torch.arange(nodes) // CLASSES % 3
+    data = SimpleNamespace(
+        x=torch.randn(nodes, FEATURES, generator=g), edge_index=pairs, y=torch.arange(nodes) % CLASSES,
+        train_mask=part == 0, val_mask=part == 1, test_mask=part == 2,
+    )  # fmt: skip
+    problem = Problem.from_data(data, "large")
+    attr = torch.rand(problem.graph.num_edges, edge_features, generator=g) if edge_features else None
+    return replace(problem, graph=replace(problem.graph, edge_attr=attr))
+
+
+def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) -> Planner:
+    config = resolve(**{"hidden": 32, "seeds": 3, "method": "ugs", **settings})
+    chosen = frozenset({*settings, *(["runs_at_once"] if runs_at_once else [])})
+    return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen)
+
+
+def taken(planned: Planner, config: Config, parts: Parts) -> int:
+    """Bytes of tensors at the peak of score training, the data included."""
+    problem, backbone = planned.problem, planned.backbone
+    start, key = backbone.init([0]), rng.keys([0], "test")
+    masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
+    scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
+    data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
+    allocations = _Allocations()  # sees those of this thread alone
+    with pytest.MonkeyPatch.context() as patch, allocations:
+        patch.setattr(train, "_SMALL", 0)
+        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
+    return allocations.peak + sum(t.numel() * t.element_size() for t in data)
+
+
+CASES: list[dict[str, Any]] = [
+    {"backbone": "gcn"},
+    {"backbone": "gin"},
+    {"backbone": "gat", "hidden": 8},
+    {"backbone": "resgcn", "layers": 5},
+    {"backbone": "resgcn", "layers": 12, "checkpoint_blocks": True},
+    {"backbone": "gcn", "partitions": 4},
+    {"backbone": "resgcn", "layers": 5, "partitions": 4},
+]
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(4000, 6000), (2000, 40000)])
+@pytest.mark.parametrize("settings", CASES, ids=str)
+def test_the_estimate_is_near_what_is_taken(settings: dict[str, Any], nodes: int, edges: int) -> None:
+    planned = planner(large_problem(nodes, edges), **settings)
+    config = planned.config
+    estimate = planned.needed(1, config.checkpoint_blocks, config.partitions)
+    assert 0.7 < estimate / taken(planned, config, Parts(config.partitions)) < 1.5
+
+
+def gpu_ratio(settings: dict[str, Any]) -> float:
+    """The estimate over what score training takes on a GPU, data included."""
+    planned = planner(large_problem(40_000, 200_000).to("cuda"), **settings)
+    config, problem, backbone = planned.config, planned.problem, planned.backbone
+    start, key = backbone.init([0, 1], "cuda"), rng.keys([0, 1], "test", device="cuda")
+    masks = Masks.full(2, Counts(backbone.prunable.size, problem.graph.num_edges), "cuda")
+    scoring = Scoring(1e-4, 1e-4, True, False, "best")
+    parts = Parts(config.partitions)
+    fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
+    return planned.needed(2, config.checkpoint_blocks, config.partitions) / torch.cuda.max_memory_allocated()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", CASES, ids=str)
+def test_the_estimate_is_near_what_a_gpu_takes(settings: dict[str, Any]) -> None:
+    # In a process of its own: what other tests have left on the device would count.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert 0.5 < pool.submit(gpu_ratio, settings).result() < 2.0
+
+
+def on_gpu(planned: Planner) -> Planner:
+    """As if the problem were on a GPU: its sizes are all that is read."""
+    problem: Any = SimpleNamespace(
+        graph=planned.problem.graph,
+        x=planned.problem.x,
+        view=planned.problem.view,
+        out_features=planned.problem.out_features,
+        device=torch.device("cuda"),
+    )
+    return replace(planned, problem=problem)
+
+
+def test_everything_at_once_where_it_fits() -> None:
+    plan = on_gpu(planner(large_problem(2000, 5000), backbone="resgcn", layers=4)).plan(PLENTY)
+    assert (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == (None, False, 1)
+    assert plan.fits
+    assert str(plan).startswith("full batch: about ")
+
+
+def test_less_memory_means_fewer_runs_then_checkpointing_then_parts() -> None:
+    planned = on_gpu(planner(large_problem(4000, 10000), backbone="resgcn", layers=6))
+    plans = list(planned.candidates(PLENTY))
+    steps = [(p.runs_at_once, p.checkpoint_blocks, p.partitions) for p in plans]
+    assert steps[:6] == [(None, False, 1), (2, False, 1), (1, False, 1), (1, True, 1), (1, True, 2), (1, True, 4)]
+    needs = [p.needed for p in plans]
+    assert needs == sorted(needs, reverse=True)
+    for plan in plans:
+        found = planned.plan(int(plan.needed / module.BUDGET) + 1)
+        assert (found.runs_at_once, found.checkpoint_blocks, found.partitions) == steps[plans.index(plan)]
+    assert 4000 / plans[-1].partitions >= 64
+
+
+def test_rounds_of_ace_train_two_parts_of_every_run() -> None:
+    problem = large_problem(2000, 5000)
+    rounds = ({"rounds": 1}, {"rounds": 0}, {})
+    both, *one = (on_gpu(planner(problem, method="ace", method_options=o)).plan(PLENTY).needed for o in rounds)
+    for alone in (*one, on_gpu(planner(problem, method="ugs")).plan(PLENTY).needed):
+        assert 1.7 < both / alone <= 2
+
+
+def test_what_is_chosen_is_kept() -> None:
+    problem, little = large_problem(4000, 10000), 1000
+    chosen = {"backbone": "resgcn", "layers": 4, "partitions": 3, "checkpoint_blocks": False}
+    plan = on_gpu(planner(problem, 2, **chosen)).plan(little)
+    assert (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == (2, False, 3)
+    assert not plan.fits
+    assert str(plan).endswith("; this may be too little")
+
+
+def test_a_smaller_plan_needs_half_as_much() -> None:
+    planned = on_gpu(planner(large_problem(4000, 10000), backbone="resgcn", layers=6))
+    first = planned.plan(PLENTY)
+    second = planned.smaller(first)
+    assert second is not None
+    assert 2 * second.needed <= first.needed
+    assert planned.smaller(list(planned.candidates(PLENTY))[-1]) is None
+
+
+def test_free_memory_is_known_here() -> None:
+    assert 1 << 20 < free_memory(torch.device("cpu"))
+
+
+# Planned searches: on 1200 nodes a search needs some 970 kB, two parts 610 kB, four parts 360 kB.
+
+
+def tight(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(runner, "free_memory", lambda device: free)
+
+
+def test_a_search_that_does_not_fit_is_cut_says_so_and_continues_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, run = graph(nodes=1200), tmp_path / "run"
+    tight(monkeypatch, 800_000)
+    first = search(data, out=run, levels=1)
+    assert first.config.partitions == 2
+    assert json.loads((run / "environment.json").read_text())["partitions"] == 2
+    assert [record.message for record in caplog.records] == [events(run, "plan")[0]["text"].join(["memory: ", ""])]
+    assert "2 partitions: about 0.0 GiB of 0.0 GiB free" in caplog.text
+    tight(monkeypatch, PLENTY)
+    again = search(data, out=run, levels=2)
+    assert again.config.partitions == 2
+    whole = search(data, levels=2, partitions=2)
+    assert again.tickets[0].trained.prunable.equal(whole.tickets[0].trained.prunable)
+    with pytest.raises(RunError, match=r"partitions: 2 → 1"):
+        search(data, out=run, levels=2, partitions=1)
+
+
+def test_a_search_that_fits_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert search(out=tmp_path / "run", levels=0).config.partitions == 1
+    assert not caplog.records
+    assert len(events(tmp_path / "run", "plan")) == 1
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The next `times` levels run out of memory."""
+    left, select = [times], Search.select
+
+    def fail(self: Search, state: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return select(self, state)
+
+    monkeypatch.setattr(Search, "select", fail)
+
+
+def test_out_of_memory_the_search_falls_back_once_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, run = graph(nodes=1200), tmp_path / "run"
+    failing(monkeypatch, 1)
+    with caplog.at_level(logging.WARNING):
+        result = search(data, out=run, levels=1)
+    assert result.config.partitions == 4
+    assert result.results["levels"][0]["level"] == 1
+    assert "memory: out of memory; now 4 partitions" in caplog.text
+    assert search(data, out=run, levels=2).config.partitions == 4
+
+
+def test_out_of_memory_twice_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, 2)
+    with pytest.raises(TrainingError, match=r"out of memory \(4 partitions: .*more --partitions"):
+        search(graph(nodes=1200))
+
+
+def test_out_of_memory_with_nothing_left_to_save_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, 1)
+    with pytest.raises(TrainingError, match=r"out of memory \(full batch"):
+        search(graph(nodes=1200), partitions=1)

@@ -1,0 +1,150 @@
+"""Groups of runs in threads: the same results, one voice to the observer, and an end to all with the first error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event, current_thread
+from typing import Any
+
+import pytest
+import torch
+from samples import random_masks, tiny_problem
+
+from aceglt.backbones import build
+from aceglt.backends.cpu import calls as cpu
+from aceglt.backends.elements import Scoring, Training
+from aceglt.errors import TrainingError
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts
+from aceglt.training import fit as train
+from aceglt.training.fit import Fit, fit
+from aceglt.training.threads import Spare
+
+SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+class Listener:
+    """Counts epochs and threads; raises at the n-th call."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.epochs: list[int] = []
+        self.threads: set[str] = set()
+        self._after = after
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        self.epochs.append(epoch)
+        self.threads.add(current_thread().name)
+        if len(self.epochs) == self._after:
+            raise KeyboardInterrupt
+
+
+def trained(name: str = "gcn", scoring: Scoring | None = None, epochs: int = 4, runs: int = 3, **options: Any) -> Fit:
+    problem, seeds = tiny_problem(), range(runs)
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    masks = random_masks(total, Counts(total.weights // 2, total.edges - 3), seeds)
+    start, key = backbone.init(seeds), rng.keys(seeds, "parallel")
+    lr = options.pop("lr", 0.05)
+    return fit(problem, backbone, start, masks, epochs, Training(lr, 0.01), key, scoring=scoring, **options)
+
+
+@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
+@pytest.mark.parametrize("name", ["gcn", "gin", "gat", "resgcn"])
+def test_runs_side_by_side_are_bitwise_as_one_after_the_other(
+    name: str, scoring: Scoring | None, two_threads: None
+) -> None:
+    together = trained(name, scoring)
+    torch.set_num_threads(1)
+    one_by_one = trained(name, scoring)
+    assert together.val.tolist() == one_by_one.val.tolist()
+    assert together.epoch.tolist() == one_by_one.epoch.tolist()
+    for part in ("params", "scores"):
+        ours, theirs = getattr(together, part), getattr(one_by_one, part)
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert all(torch.equal(value, getattr(theirs, field)) for field, value in vars(ours).items())
+
+
+def test_the_observer_hears_of_all_epochs_and_threads_are_given_back(two_threads: None) -> None:
+    listener = Listener()
+    trained(observer=listener)
+    assert sorted(listener.epochs) == sorted([1, 2, 3, 4] * 3)
+    assert current_thread().name not in listener.threads
+    assert torch.get_num_threads() == 2
+
+
+def test_an_interruption_ends_all_groups_at_once(two_threads: None) -> None:
+    listener = Listener(after=5)
+    with pytest.raises(KeyboardInterrupt):
+        trained(epochs=10_000, observer=listener)
+    assert len(listener.epochs) == 5
+    assert torch.get_num_threads() == 2
+
+
+def test_a_run_that_diverges_ends_the_others_with_its_error(two_threads: None) -> None:
+    with pytest.raises(TrainingError, match="NaN or infinite"):
+        trained(lr=1e38)
+
+
+def test_large_problems_share_the_threads_of_each_operation(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_SMALL", 10)
+    listener = Listener()
+    trained(observer=listener)
+    assert listener.threads == {current_thread().name}
+    assert listener.epochs == [1, 2, 3, 4] * 3
+
+
+def test_spare_threads_are_there_while_every_training_may_have_one() -> None:
+    spare = Spare(cores=2)
+    with spare.training():
+        with spare.training():
+            assert spare.submit(int, "1") is None
+        beside = spare.submit(int, "1")
+        assert beside is not None
+        assert beside.result() == 1
+    spare.close()
+
+
+def test_work_beside_a_training_has_a_core_of_its_own_until_it_ends() -> None:
+    spare, begun, end = Spare(cores=2), Event(), Event()
+
+    def work() -> bool:
+        begun.set()
+        return end.wait(10)
+
+    with spare.training():
+        assert cpu._lent == 2
+        beside = spare.submit(work)
+        assert beside is not None
+        assert begun.wait(10)
+        assert cpu._lent == 1
+        end.set()
+        assert beside.result()
+        assert cpu._lent == 2
+        failing = spare.submit(int, "one")
+        assert failing is not None
+        with pytest.raises(ValueError, match="one"):
+            failing.result()
+        assert cpu._lent == 2
+    spare.close()
+
+
+def test_kernels_have_the_cores_that_trainings_leave() -> None:
+    spare, lent = Spare(cores=4), []
+    with spare.training():
+        lent.append(cpu._lent)
+        with spare.training():
+            lent.append(cpu._lent)
+            with spare.training():
+                lent.append(cpu._lent)
+        lent.append(cpu._lent)
+    spare.close()
+    assert [*lent, cpu._lent] == [4, 2, 1, 4, 1]
