@@ -8,7 +8,7 @@ import torch
 
 from aceglt import datasets
 from aceglt.backbones import build
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems import NodeProblem

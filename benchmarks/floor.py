@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aceglt.backbones.base import Backbone
-from aceglt.problems.base import Problem
+from aceglt.problems.base import Problem, Split
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ def work(problem: Problem, backbone: Backbone) -> Work:
     return Work(2 * adds, 4 * numbers)
 
 
-def _part(problem: Problem, backbone: Backbone, split: str) -> _Part:
+def _part(problem: Problem, backbone: Backbone, split: Split) -> _Part:
     graph, features = problem.graph, problem.features
     alive = problem.graph.edges.new_ones(1, graph.num_edges).bool()
     batch = graph.batch(alive, backbone.self_loops)
-    focus = problem.focus(split, 2)  # type: ignore[arg-type]
-    if focus is None:
+    nodes = problem.reads(split)
+    if nodes is None:
         return _Part(graph.num_nodes, graph.num_nodes, features.nnz, batch.num_arcs, batch.num_arcs)
-    batch = batch.within(focus.field)
-    _, n1, n2 = focus.field.sizes
-    return _Part(n1, n2, focus.features.nnz, batch.layer(0).num_arcs, batch.layer(1).num_arcs)
+    field = graph.field(nodes, 2)
+    batch = batch.within(field)
+    _, n1, n2 = field.sizes
+    return _Part(n1, n2, features.rows(field.nodes).nnz, batch.layer(0).num_arcs, batch.layer(1).num_arcs)

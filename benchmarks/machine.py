@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aceglt.backends.cpu import calls as cpu
+from aceglt.backends.cpu.kernels import compiled_module
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def describe(device: str) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "numba": cpu.INSTALLED,
+        "numba": compiled_module() is not None,
         "rates": rates(device),
     }
 

@@ -25,7 +25,7 @@ from rich.table import Table
 import aceglt
 from aceglt import datasets
 from aceglt.backbones import Backbone, build
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem, Soft

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from aceglt.backbones import GCN
-from aceglt.backends.elements import Scoring
+from aceglt.backends.base import Scoring
 from aceglt.config import Config
 from aceglt.methods import Random
 from aceglt.numerics.masks import Scores

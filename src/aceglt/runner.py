@@ -15,8 +15,8 @@ from typing import Any, TypeVar, get_type_hints
 import torch
 
 from aceglt import __version__, datasets
-from aceglt.backbones import Backbone, InPrecision, Params, build
-from aceglt.backends.cpu import calls as cpu
+from aceglt.backbones import Backbone, Params, build
+from aceglt.backends.cpu.allocator import return_memory
 from aceglt.config import Config, as_call, check_type, resolve
 from aceglt.config.own import NOTHING, Own, is_own, missing, name_of, take
 from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
@@ -141,7 +141,7 @@ def search(
         run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
         planner = Planner(problem, backbone, config, runs_at_once, chosen)
         plan = processes.agreed(_plan(planner, run))
-        stack.callback(cpu.return_memory)
+        stack.callback(return_memory)
         runner = _Runner(planner, plan, method, own, run, tickets, observer, command)
         if run is not None:
             run.claim(runner.config, problem.fingerprint)
@@ -200,7 +200,7 @@ def _with_options(kind: type, config: Config) -> Any:
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
-    return InPrecision(backbone, torch.bfloat16) if config.precision == "bfloat16" else backbone
+    return backbone.computing_in(torch.bfloat16) if config.precision == "bfloat16" else backbone
 
 
 def build_parts(config: Config) -> Parts:

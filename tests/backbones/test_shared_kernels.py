@@ -7,7 +7,7 @@ import torch
 from samples import tiny_problem
 
 from aceglt.backbones import BACKBONES, build
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.training.fit import fit

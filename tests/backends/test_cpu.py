@@ -19,7 +19,7 @@ from torch import Tensor
 
 from aceglt.backbones import build
 from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.numerics import ops, rng
 from aceglt.numerics.csr import product, to_csr
 from aceglt.numerics.masks import Counts

@@ -13,7 +13,7 @@ from search_samples import outcome, search
 from aceglt.backbones import build
 from aceglt.backends import elements as update
 from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.elements import CompiledElements, Elements, Scoring, Training
+from aceglt.backends.base import CompiledElements, Elements, Scoring, Training
 from aceglt.numerics import features, rng
 from aceglt.numerics.masks import Counts
 from aceglt.problems.base import Problem

@@ -12,7 +12,7 @@ import torch
 from samples import tiny_problem
 
 from aceglt.backbones import GCN
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.config import Config
 from aceglt.errors import ConfigError
 from aceglt.methods import Ace, Level, Method, Random, Selection, Ugs

@@ -13,7 +13,7 @@ from search_samples import graph, outcome, search
 
 import aceglt
 from aceglt.backbones import build
-from aceglt.backends.elements import Training
+from aceglt.backends.base import Training
 from aceglt.errors import ConfigError, RunError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts

@@ -17,7 +17,7 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import runner
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.numerics import rng

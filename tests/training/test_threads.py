@@ -12,7 +12,7 @@ from samples import random_masks, tiny_problem
 
 from aceglt.backbones import build
 from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends.base import Scoring, Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts

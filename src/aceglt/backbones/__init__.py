@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aceglt.backbones.base import Backbone, Dropout, Layout, Params
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Params
 from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
 from aceglt.backbones.resgcn import ResGCN
-from aceglt.backbones.scale import InPrecision
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT, "resgcn": ResGCN}
 
@@ -26,8 +25,8 @@ __all__ = [
     "GCN",
     "GIN",
     "Backbone",
+    "Convolution",
     "Dropout",
-    "InPrecision",
     "Layout",
     "Params",
     "ResGCN",

@@ -17,6 +17,7 @@ from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.features import DroppedFeatures, Features
 from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.kernels import PLAIN, Kernels
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""
@@ -59,38 +60,59 @@ class Params:
 class Dropout:
     """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""
 
-    def __init__(self, key: Tensor) -> None:
+    def __init__(self, key: Tensor, kernels: Kernels = PLAIN, units: Mapping[int, Tensor] | None = None) -> None:
+        """`units` says, for layers of which only some columns are computed, which ([width] bool)."""
         self.key = key  # [S]
+        self._kernels, self._units = kernels, units or {}
 
-    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:
+    def using(self, kernels: Kernels, units: Mapping[int, Tensor]) -> Dropout:
+        """The same draws by these kernels, for layers with some of their columns alone."""
+        return Dropout(self.key, kernels, units)
+
+    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
-        if units is None and rng.drops(h):
-            return rng.dropped(rng.fold(self.key, layer), h, nodes, p)
-        return h * self.keep(h, nodes, layer, p, units).mul_(1.0 / (1.0 - p))
+        if layer not in self._units:
+            dropped = self._kernels.dropped(rng.fold(self.key, layer), h, nodes, p)
+            if dropped is not None:
+                return dropped
+        return h * self.keep(h, nodes, layer, p).mul_(1.0 / (1.0 - p))
 
-    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, units: Tensor | None = None) -> Tensor:
+    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
         """1 where elements of h [S, n, H] stay, 0 elsewhere, for layers that do the rest themselves.
 
-        `nodes` [n] are the rows' numbers (None: all nodes), `units` says which columns of a wider layer h has ([width]
-        bool; None: all); a node's unit draws the same whichever others are there.
+        `nodes` [n] are the rows' numbers (None: all nodes); a node's unit draws the same whichever others are there.
         """
-        key, width = rng.fold(self.key, layer), h.shape[2] if units is None else len(units)
+        key, units = rng.fold(self.key, layer), self._units.get(layer)
+        width = h.shape[2] if units is None else len(units)
         if nodes is None:
-            draws = rng.keep_mask(key, h.shape[1] * width, p, h.dtype).view(len(h), -1, width)
+            draws = self._kernels.keep_mask(key, h.shape[1] * width, p, h.dtype).view(len(h), -1, width)
         else:
-            draws = rng.keep_rows(key, nodes, width, p, h.dtype)
+            draws = self._kernels.keep_rows(key, nodes, width, p, h.dtype)
         return draws if units is None else draws.index_select(2, units.nonzero().squeeze(1))
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
-        return x.dropped(rng.keep_mask(rng.fold(self.key, layer), x.entries, p), 1.0 / (1.0 - p))
+        return x.dropped(self._kernels.keep_mask(rng.fold(self.key, layer), x.entries, p), 1.0 / (1.0 - p))
 
     def arcs(self, values: Tensor, graph: GraphBatch, block: Block, layer: int, p: float) -> Tensor:
         """Drop values [A, K] of a block's arcs with probability p; an arc draws the same whichever others are alive."""
         heads = values.shape[1]
-        draws = rng.keep_mask(rng.fold(self.key, layer), graph.draws_per_run * heads, p, values.dtype)
+        draws = self._kernels.keep_mask(rng.fold(self.key, layer), graph.draws_per_run * heads, p, values.dtype)
         slot = graph.draw_slot if block.arcs is None else graph.draw_slot[block.arcs]
         return values * draws.reshape(-1, heads)[slot].mul_(1.0 / (1.0 - p))
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A message-passing layer, as others may read it: the i-th one of a chain passes messages over `graph.layer(i)`,
+    and dropout of its outputs has the number i."""
+
+    weights: tuple[str, ...]
+    """Its prunable matrices [inputs, units]; several are heads, side by side."""
+    along: tuple[str, ...] = ()
+    """Parameters besides with one entry per unit, in their last dimension."""
+    plain: bool = True
+    """Whether its inputs are multiplied by the weight, and nothing else is done with them."""
 
 
 Self = TypeVar("Self", bound="Backbone")
@@ -100,7 +122,7 @@ class Backbone(ABC):
     """A graph neural network for S runs at once.
 
     The forward pass is cut in two at the first dropout: validation and the next training step have the same weights,
-    so they share the `stem`.
+    so they can share the `stem`.
     """
 
     name: str
@@ -110,28 +132,21 @@ class Backbone(ABC):
     other: Layout
     buffers: frozenset[str] = frozenset()
     """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
-    reach: int | None = None
-    """How many steps along edges an output reads, for backbones whose layers use `GraphBatch.layer`, so that nodes that
-    do not matter are left out; None for those that are always computed on all nodes."""
-    capturable: bool = False
-    """Whether a forward pass always launches the same work on a GPU and never waits for it."""
+    chain: tuple[Convolution, ...] = ()
+    """The network as convolutions, from the features to the outputs, each reading the one before it alone; empty where
+    it is anything else."""
+    batched: bool = True
+    """Whether runs are computed together; a user's own model computes one after the other, and may draw from torch's
+    generators."""
     aggregation_widths: tuple[int, ...]
     """Width of the messages of each layer, for counting operations."""
-    reads_features: str | None = None
-    """Name of the prunable matrix that the features are multiplied by, if nothing else is done with them: those whose
-    rows are dead are then left out."""
-    reads_units: str | None = None
-    """Name of the prunable matrix that alone reads the hidden units, the columns of the one that reads the features:
-    those whose rows are dead are then left out (see `narrowed`)."""
-    units: Tensor | None = None
-    """[H] bool: the hidden units that are computed; None is all."""
-    draws: bool = False
-    """Whether passes draw from torch's own generators, which all threads share."""
     edge_features: int = 0
     """How many features of edges the layers read."""
     coefficients: Literal["symmetric", "mean", "attention", "softmax"]
     """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, attention, or a softmax of the
     messages themselves."""
+    dtype: torch.dtype | None = None
+    """What forward passes compute in, if not in the type of the weights."""
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         """Initial weights of each run, fixed by its seed: Glorot for the prunable matrices, 0 for the rest."""
@@ -148,13 +163,29 @@ class Backbone(ABC):
     def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
         """Outputs [S, N, C] from what `stem` returned; without `dropout`, for evaluation."""
 
+    def begin(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:
+        """The stem, in the backbone's precision."""
+        return self.stem(self._cast(weights), graph, edge_values, x)
+
+    def end(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
+        """The head, in the backbone's precision; outputs are of the weights' type."""
+        return self.head(self._cast(weights), graph, state, dropout).to(next(iter(weights.values())).dtype)
+
     def apply(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Tensor:
         """Outputs [S, N, C] for evaluation."""
-        return self.head(weights, graph, self.stem(weights, graph, edge_values, x), None)
+        return self.end(weights, graph, self.begin(weights, graph, edge_values, x), None)
 
-    def prepared(self, x: Features, graph: GraphBatch, trained: bool) -> Features:
-        """The features as this network had best read them on a graph, with gradients or without."""
-        return x
+    def computing_in(self: Self, dtype: torch.dtype) -> Self:
+        """The same network with forward passes in another type of number; weights and gradients keep theirs."""
+        made = copy(self)
+        made.dtype = dtype
+        return made
+
+    def _cast(self, weights: Weights) -> Weights:
+        """All but the buffers, which are updated in place."""
+        if self.dtype is None:
+            return weights
+        return {name: w if name in self.buffers else w.to(self.dtype) for name, w in weights.items()}
 
     def layers(self, weights: Weights) -> Sequence[Spec]:
         """The same network for inference, layer by layer; weights of one run, without the leading dimension.
@@ -162,12 +193,6 @@ class Backbone(ABC):
         Raises ConfigError where the backbone cannot be told layer by layer, as a user's own model.
         """
         raise ConfigError(f"{self.name} has no compact form")
-
-    def narrowed(self: Self, units: Tensor | None) -> Self:
-        """The same network with some of its hidden units ([H] bool; None: all), for matrices that have no others."""
-        narrow = copy(self)
-        narrow.units = units
-        return narrow
 
     def weights(self, params: Params) -> Weights:
         """Named views of all parameters."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Params, Weights, glorot
 from aceglt.backbones.portable import SLOPE, LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import DroppedFeatures, Features
@@ -32,8 +32,6 @@ class GAT(Backbone):
 
     name = "gat"
     self_loops = True
-    reach = 2
-    capturable = True
     coefficients = "attention"
 
     def __init__(
@@ -53,6 +51,10 @@ class GAT(Backbone):
                 ("layer1.bias", (1, out_features)),
             )
         )
+        self.chain = (
+            Convolution(tuple(name for name, _ in first), ("layer0.bias",), plain=False),
+            Convolution(("layer1.weight",), ("layer1.bias",), plain=False),
+        )
         self.aggregation_widths = (heads * hidden, out_features)
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
@@ -66,7 +68,7 @@ class GAT(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
         """The first dropout is on the features: only products of parameters and the arcs' scores come before it."""
-        return x, self._projected(weights), ops.arc_values(graph, edge_values)
+        return x, self._projected(weights, graph), ops.arc_values(graph, edge_values)
 
     def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         features, projected, scores = state
@@ -96,17 +98,17 @@ class GAT(Backbone):
         for head, values in enumerate(coefficients):
             aggregated = ops.spmm(block, values, x.matmul(weights[_first(head)]))
             hidden = self._activate(aggregated, block, biases[head], dropout, _HIDDEN + head)
-            parts.append(ops.linear(hidden, second[head]))
+            parts.append(block.kernels.linear(hidden, second[head]))
         return torch.stack(parts).sum(dim=0)
 
-    def _projected(self, weights: Weights) -> Tensor:
+    def _projected(self, weights: Weights, graph: GraphBatch) -> Tensor:
         """[S, F, 2·heads]: weights times attention vectors, all sources then all targets.
 
         Logits (X·W)·a as X·(W·a): no pass over the [N, hidden] tensors, neither now nor in the gradient.
         """
         vectors = torch.stack([weights["layer0.source"], weights["layer0.target"]], dim=-1).unbind(1)
         products = [
-            ops.linear(weights[_first(head)], vector) for head, vector in enumerate(vectors)
+            graph.kernels.linear(weights[_first(head)], vector) for head, vector in enumerate(vectors)
         ]  # heads of [S, F, 2]
         projected: Tensor = torch.stack(products, dim=-1).flatten(2)
         return projected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Dropout, Layout, Weights
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Weights
 from aceglt.backbones.portable import LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
@@ -21,10 +21,7 @@ class GIN(Backbone):
 
     name = "gin"
     self_loops = False
-    reach = 2
-    capturable = True
-    reads_features = "layer0.weight"
-    reads_units = "layer1.weight"
+    chain = (Convolution(("layer0.weight",), ("layer0.bias",)), Convolution(("layer1.weight",), ("layer1.bias",)))
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
@@ -42,8 +39,6 @@ class GIN(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         adjacency = ops.arc_values(graph, edge_values) / graph.in_degree
-        if self.units is not None:
-            weights = {**weights, "layer0.bias": weights["layer0.bias"][:, :, self.units]}
         hidden = _layer(weights, 0, graph.layer(0), adjacency, x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency
 
@@ -52,8 +47,9 @@ class GIN(Backbone):
     ) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
-            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout, self.units)
-        return _layer(weights, 1, graph.layer(1), adjacency, ops.linear(hidden, weights["layer1.weight"]))
+            hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
+        z = graph.kernels.linear(hidden, weights["layer1.weight"])
+        return _layer(weights, 1, graph.layer(1), adjacency, z)
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         return [_spec(weights, 0, "relu"), _spec(weights, 1, "none")]

@@ -50,7 +50,7 @@ class ModuleBackbone(Backbone):
     """
 
     self_loops = False
-    draws = True
+    batched = False
 
     def __init__(
         self, model: Any, graph: Graph, x: Tensor, out_features: int, prunable: Prunable | None = None

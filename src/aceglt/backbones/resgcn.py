@@ -85,7 +85,7 @@ class ResGCN(Backbone):
                 h = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
                 h = self._block(weights, graph, scores, layer, h, dropout)
-        return _linear(weights, "decoder", self._activated(weights, self.depth - 1, h, dropout))
+        return _linear(graph, weights, "decoder", self._activated(weights, self.depth - 1, h, dropout))
 
     def _block(
         self, weights: Weights, graph: GraphBatch, scores: Tensor, layer: int, h: Tensor, dropout: Dropout | None
@@ -103,7 +103,7 @@ class ResGCN(Backbone):
             terms = weights[f"layer{layer}.edge.weight"], weights[f"layer{layer}.edge.bias"]
         temperature = weights[f"layer{layer}.temperature"].squeeze(1)
         messages = ops.softmax_messages(graph, x, scores, temperature, terms)
-        return _linear(weights, f"layer{layer}", x + messages)
+        return _linear(graph, weights, f"layer{layer}", x + messages)
 
     def layers(self, weights: Weights) -> list[BlockSpec]:
         steps = [_step(weights, "encoder"), self._layer_step(weights, 0)]
@@ -129,5 +129,5 @@ def _normed(weights: Weights, norm: int, step: BlockSpec) -> BlockSpec:
     return replace(step, scale=weights[f"norm{norm}.scale"][0], shift=weights[f"norm{norm}.shift"][0])
 
 
-def _linear(weights: Weights, name: str, h: Tensor) -> Tensor:
-    return ops.linear(h, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
+def _linear(graph: GraphBatch, weights: Weights, name: str, h: Tensor) -> Tensor:
+    return graph.kernels.linear(h, weights[f"{name}.weight"]) + weights[f"{name}.bias"]

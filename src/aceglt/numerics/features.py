@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from copy import copy
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from aceglt.backends.cpu import calls as cpu
-from aceglt.numerics.csr import blockwise, each_run, full, to_csr
+from aceglt.numerics.csr import full, to_csr
 from aceglt.numerics.graph import pointers
+from aceglt.numerics.kernels import PLAIN, Kernels
 
-# Share of non-zeros below which the sparse product wins, measured on two cores (and not wrong on a GPU):
-# X·W reads each row of W once per non-zero; Xᵀ·G has long rows, which torch's own product reuses the cache less for.
-_SPARSE_FORWARD = 0.13
-_SPARSE_BACKWARD = 0.13 if cpu.INSTALLED else 0.04
+SPARSE = 0.13
+"""Share of non-zeros below which X is held as CSR: X·W then reads each row of W once per non-zero, which is less work
+on two cores, and not wrong on a GPU."""
 
 
 class Features:
     """Node features X [N, F], shared by all runs; kept sparse for the products where that is cheaper."""
 
-    gathered: ClassVar[bool] = False
-    """Whether they are summed along arcs before they are multiplied."""
-
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, x: Tensor, kernels: Kernels = PLAIN, sparse: float = SPARSE) -> None:
         self.shape = (x.shape[0], x.shape[1])
-        self.dense = x
+        self.dense, self.kernels = x, kernels
         self.nnz = int(torch.count_nonzero(x))
-        density = self.nnz / max(1, x.numel())
-        self.csr = to_csr(x) if density < _SPARSE_FORWARD else None
-        self.csr_t = to_csr(x.t()) if density < _SPARSE_BACKWARD else None
+        self.density = self.nnz / max(1, x.numel())
+        self.csr = to_csr(x) if self.density < sparse else None
         self._blocks: _Blocks | None = None
+
+    def using(self, kernels: Kernels) -> Features:
+        """The same features, with products by these kernels."""
+        made = copy(self)
+        made.kernels = kernels
+        made.__dict__.pop("csr_t", None)
+        return made
+
+    @cached_property
+    def csr_t(self) -> Tensor | None:
+        """The transpose, where the gradient is a sparse product."""
+        if self.csr is None or self.density >= self.kernels.sparse_gradient:
+            return None
+        return to_csr(self.dense.t())
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
@@ -45,11 +56,11 @@ class Features:
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
         if self.csr is None:
-            return DroppedFeatures(self.dense * keep.view(-1, *self.shape) * scale, None)
+            return DroppedFeatures(self.kernels, self.dense * keep.view(-1, *self.shape) * scale)
         blocks = self._blocks
         if blocks is None or blocks.runs != keep.shape[0]:
             blocks = self._blocks = _Blocks(self.csr, keep.shape[0])
-        return blocks.dropped(keep, scale)
+        return DroppedFeatures(self.kernels, *blocks.dropped(keep, scale))
 
     def of_run(self, run: int) -> Tensor:
         """[N, F] X as one run has it."""
@@ -62,12 +73,6 @@ class Features:
     def columns(self, kept: Tensor) -> Features:
         """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
         return _FeatureColumns(self, kept)
-
-    def exact(self, kept: Tensor, width: int) -> bool:
-        """Whether `columns` makes the same product, bit by bit, with a matrix of this width whose other rows are 0."""
-        if self.csr is None or self.csr_t is None:
-            return False
-        return cpu.multiplies(int(kept[self.csr.col_indices()].sum()), width)
 
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
@@ -83,11 +88,11 @@ class Features:
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return each_run(self.csr if self.csr is not None else self.dense, weight)
+        return self.kernels.each_run(self.csr if self.csr is not None else self.dense, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""
-        return each_run(self.csr_t if self.csr_t is not None else self.dense.t(), grad)
+        return self.kernels.each_run(self.csr_t if self.csr_t is not None else self.dense.t(), grad)
 
 
 class _FeatureRows(Features):
@@ -97,8 +102,8 @@ class _FeatureRows(Features):
         self.dense = base.dense[nodes]
         self.shape = (len(nodes), base.shape[1])
         self.nnz = int(torch.count_nonzero(self.dense))
+        self.density, self.kernels = base.density, base.kernels
         self.csr = None if base.csr is None else to_csr(self.dense)
-        self.csr_t = None if base.csr_t is None else to_csr(self.dense.t())
         self._blocks = None
         self._entries = base.entries
         self._drawn = base._entries_of(nodes)
@@ -121,8 +126,12 @@ class _FeatureColumns(Features):
         rowptr, col, values = _compact(rowptr, col, values, kept[col])
         number = kept.cumsum(0, dtype=col.dtype) - 1
         self.csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
-        self.nnz = len(col)
-        self.csr_t = None if base.csr_t is None else _some_rows(base.csr_t, kept)
+        self.nnz, self.density, self.kernels = len(col), base.density, base.kernels
+        self._base, self._columns = base, kept
+
+    @cached_property
+    def csr_t(self) -> Tensor | None:
+        return None if self._base.csr_t is None else _some_rows(self._base.csr_t, self._columns)
 
 
 def _some_rows(csr: Tensor, kept: Tensor) -> Tensor:
@@ -141,7 +150,8 @@ def _parts(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class DroppedFeatures:
     """Node features after dropout, which every run draws for itself: [S, N, F], or sparse with the runs as blocks."""
 
-    def __init__(self, left: Tensor, transposed: Tensor | None) -> None:
+    def __init__(self, kernels: Kernels, left: Tensor, transposed: Tensor | None = None) -> None:
+        self._kernels = kernels
         self._left = left  # [S, N, F], or CSR [S·N, S·F]
         self._transposed = transposed  # None, or CSR [S·F, S·N]
 
@@ -152,13 +162,19 @@ class DroppedFeatures:
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return self._left @ weight if self._transposed is None else blockwise(self._left, weight)
+        return self._left @ weight if self._transposed is None else self._blockwise(self._left, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""
         if self._transposed is None:
             return self._left.transpose(1, 2) @ grad
-        return blockwise(self._transposed, grad)
+        return self._blockwise(self._transposed, grad)
+
+    def _blockwise(self, left: Tensor, right: Tensor) -> Tensor:
+        """[S, n, H] of a block-diagonal matrix times the runs' matrices, stacked."""
+        runs, _, width = right.shape
+        out = right.new_empty(left.shape[0], width)
+        return self._kernels.product(left, right.reshape(-1, width), out).view(runs, -1, width)
 
 
 class _Blocks:
@@ -175,14 +191,12 @@ class _Blocks:
         self.rowptr, self.col = pointers(row, self.shape[0]), col.int()
         self.rowptr_t, self.col_t = pointers(col[self.order], self.shape[1]), row[self.order].int()
 
-    def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
+    def dropped(self, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         values, keep = (self.values * keep * scale).flatten(), keep.flatten()  # [S·nnz]
         left = _compact(self.rowptr, self.col, values, keep)
         by_column = values.index_select(0, self.order), keep.index_select(0, self.order)
         transposed = _compact(self.rowptr_t, self.col_t, *by_column)
-        return DroppedFeatures(
-            torch.sparse_csr_tensor(*left, self.shape), torch.sparse_csr_tensor(*transposed, self.shape[::-1])
-        )
+        return torch.sparse_csr_tensor(*left, self.shape), torch.sparse_csr_tensor(*transposed, self.shape[::-1])
 
 
 def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -200,7 +214,7 @@ class PermutedFeatures(Features):
     """
 
     def __init__(self, base: Features, order: Tensor) -> None:
-        self.shape, self.nnz = base.shape, base.nnz
+        self.shape, self.nnz, self.density, self.kernels = base.shape, base.nnz, base.density, base.kernels
         self._base = base
         self._order = order  # [S, N]
 
@@ -212,21 +226,6 @@ class PermutedFeatures(Features):
 
     def of_run(self, run: int) -> Tensor:
         return self._base.dense[self._order[run]]
-
-
-class ReadyFeatures(Features):
-    """Features whose product with the weight of this step is known already, among that of others."""
-
-    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
-        """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
-        self.shape, self.nnz = base.shape, base.nnz
-        self._base, self.of_all, self.places = base, of_all, places
-
-    def product(self, weight: Tensor) -> Tensor:
-        return self.of_all.index_select(1, self.places)
-
-    def gradient(self, grad: Tensor) -> Tensor:
-        return self._base.gradient(grad)
 
 
 class _FeatureMatmul(torch.autograd.Function):

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt.numerics.kernels import PLAIN, Kernels
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -126,7 +128,7 @@ class Graph:
             inside = wider
         return Field(torch.cat(order), tuple(accumulate(len(part) for part in order)))
 
-    def batch(self, alive: Tensor, self_loops: bool) -> GraphBatch:
+    def batch(self, alive: Tensor, self_loops: bool, kernels: Kernels = PLAIN) -> GraphBatch:
         """The block-diagonal graph of S runs, each with its own alive edges ([S, E] bool)."""
         runs = alive.shape[0]
         run, edge = alive.nonzero(as_tuple=True)
@@ -140,8 +142,17 @@ class Graph:
             nodes = torch.arange(runs * self.num_nodes, device=alive.device)
             loop_slot = (nodes // self.num_nodes) * (self.num_edges + 1) + self.num_edges
             rows, cols, slots = [*rows, nodes], [*cols, nodes], [*slots, loop_slot]
-        return GraphBatch.build(
-            runs, self.num_nodes, self.num_edges, rows, cols, slots, self.edge_weight, self.edge_attr
+        row, col, slot = torch.cat(rows), torch.cat(cols), torch.cat(slots)
+        order = torch.argsort(row * (runs * self.num_nodes) + col)
+        slot = slot[order]
+        return GraphBatch(
+            **_matrix(runs, self.num_nodes, self.num_nodes, row[order], col[order]),
+            kernels=kernels,
+            num_edges=self.num_edges,
+            slot=slot,
+            arcs_of_slot=_arcs_of_slot(slot, runs, self.num_edges),
+            edge_weight=self.edge_weight,
+            edge_attr=self.edge_attr,
         )
 
 
@@ -174,6 +185,8 @@ class Block:
     transpose: Tensor  # [A] int64: arc order of the transposed matrix
     nodes: Tensor | None = None  # [T] numbers of the targets; None if they are all nodes
     arcs: Tensor | None = None  # [A] numbers of the arcs among the graph's; None if they are all arcs
+    kernels: Kernels = PLAIN
+    """What computes along its arcs."""
 
     @property
     def num_arcs(self) -> int:
@@ -187,6 +200,16 @@ class Block:
     @cached_property
     def col32(self) -> Tensor:
         return self.col.int()
+
+    def csr(self, values: Tensor) -> Tensor:
+        """The matrix with these values [A] of its arcs."""
+        size = self.runs * self.targets, self.runs * self.sources
+        return torch.sparse_csr_tensor(self.rowptr, self.col32, values, size)
+
+    def transposed_csr(self, values: Tensor) -> Tensor:
+        """The transposed matrix, with values [A] in its own order (see `transpose`)."""
+        size = self.runs * self.sources, self.runs * self.targets
+        return torch.sparse_csr_tensor(self.transposed_rowptr, self.transposed_col, values, size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,42 +227,10 @@ class GraphBatch(Block):
     edge_attr: Tensor | None = None  # [E, D] features of the edges, likewise
     field: Field | None = None
     """Where outputs are wanted, and what they depend on; None is everywhere."""
-    fixed: bool = False
-    """Whether the edges' values stay what they are, so that what is made of them may be kept."""
-
-    @classmethod
-    def build(
-        cls,
-        runs: int,
-        num_nodes: int,
-        num_edges: int,
-        rows: list[Tensor],
-        cols: list[Tensor],
-        slots: list[Tensor],
-        edge_weight: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-    ) -> GraphBatch:
-        row, col, slot = torch.cat(rows), torch.cat(cols), torch.cat(slots)
-        size = runs * num_nodes
-        order = torch.argsort(row * size + col)
-        row, col, slot = row[order], col[order], slot[order]
-        return cls(
-            **_matrix(runs, num_nodes, num_nodes, row, col),
-            num_edges=num_edges,
-            slot=slot,
-            arcs_of_slot=_arcs_of_slot(slot, runs, num_edges),
-            edge_weight=edge_weight,
-            edge_attr=edge_attr,
-        )
 
     @property
     def num_nodes(self) -> int:
         return self.targets
-
-    @cached_property
-    def kept(self) -> dict[str, Any]:
-        """What was made of fixed values."""
-        return {}
 
     @cached_property
     def slot32(self) -> Tensor:
@@ -272,7 +263,8 @@ class GraphBatch(Block):
             rows, cols = (run * targets + row)[arcs], (run * sources + col)[arcs]
             order = rows.argsort(stable=True)  # sums keep the order of the whole graph's
             matrix = _matrix(self.runs, targets, sources, rows[order], cols[order])
-            layers.append(Block(**matrix, nodes=self.field.nodes[:targets], arcs=arcs[order]))
+            nodes = self.field.nodes[:targets]
+            layers.append(Block(**matrix, nodes=nodes, arcs=arcs[order], kernels=self.kernels))
         return layers[::-1]
 
     @cached_property

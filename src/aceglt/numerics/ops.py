@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.cuda import available as gpu
-from aceglt.numerics.csr import full, product
+from aceglt.numerics.csr import full
 from aceglt.numerics.graph import Block, GraphBatch
 
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
@@ -64,17 +62,11 @@ def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
 
 def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
-    if cpu.normalises(batch, edge_values):
-        result: Tensor = _Normalise.apply(slots(edge_values), batch)
-        return result
+    shorter = batch.kernels.normalised(batch, edge_values)
+    if shorter is not None:
+        return shorter
     values = arc_values(batch, edge_values)
     return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
-
-
-def linear(h: Tensor, weight: Tensor) -> Tensor:
-    """[S, N, C] = h · weight, h [S, N, H] wide and weight [S, H, C] narrow."""
-    result: Tensor = _Linear.apply(h, weight)
-    return result
 
 
 def arc_sum(block: Block, source: Tensor, target: Tensor) -> Tensor:
@@ -142,22 +134,6 @@ class _GatherArcs(torch.autograd.Function):
         return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
 
 
-class _Normalise(torch.autograd.Function):
-    """`normalise` by compiled kernels, with few passes over the arcs."""
-
-    @staticmethod
-    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
-        out, *kept = cpu.normalised(batch, slots)
-        ctx.batch = batch
-        ctx.save_for_backward(*kept)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        values, root = ctx.saved_tensors
-        return cpu.normalised_gradient(ctx.batch, values, root, grads[0]), None
-
-
 class _Pick(torch.autograd.Function):
     """Some of a vector's elements, each at most once: the gradient is a copy, not a sum."""
 
@@ -190,8 +166,8 @@ class _ScaleArcs(torch.autograd.Function):
         grad = grads[0]
         by_target = grad * values * at_source
         by_source = (grad * values * at_target).index_select(0, block.transpose)
-        total = product(_csr(block, by_target), torch.ones_like(factor).unsqueeze(1))
-        total += product(_transposed_csr(block, by_source), torch.ones_like(factor).unsqueeze(1))
+        total = block.kernels.product(block.csr(by_target), torch.ones_like(factor).unsqueeze(1))
+        total += block.kernels.product(block.transposed_csr(by_source), torch.ones_like(factor).unsqueeze(1))
         return grad * at_target * at_source, total.squeeze(1), None
 
 
@@ -202,7 +178,7 @@ class _Spmm(torch.autograd.Function):
         ctx.save_for_backward(values, dense)
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
-        product(_csr(block, values), dense.reshape(-1, width), out.view(-1, width))
+        block.kernels.product(block.csr(values), dense.reshape(-1, width), out.view(-1, width))
         return out
 
     @staticmethod
@@ -213,26 +189,15 @@ class _Spmm(torch.autograd.Function):
         grad = grads[0].reshape(-1, width)
         grad_values = grad_dense = None
         if ctx.needs_input_grad[0]:
-            grad_values = _sddmm(block, values, grad, dense.reshape(-1, width))
+            grad_values = block.kernels.inner(block, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
             grad_dense = torch.empty_like(dense)
             if ctx.own_transpose:  # the values' order need not be gathered
-                transposed = _csr(block, values)
+                transposed = block.csr(values)
             else:
-                transposed = _transposed_csr(block, values.index_select(0, block.transpose))
-            product(transposed, grad, grad_dense.view(-1, width))
+                transposed = block.transposed_csr(values.index_select(0, block.transpose))
+            block.kernels.product(transposed, grad, grad_dense.view(-1, width))
         return grad_values, grad_dense, None, None
-
-
-def _sddmm(block: Block, values: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """[A] inner products left[target] · right[source], without an arcs×width tensor."""
-    if gpu.serves(left):
-        products: Tensor = gpu.kernels.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
-        return products
-    result = cpu.inner(block.rowptr, block.col32, left, right)
-    if result is None:
-        result = torch.sparse.sampled_addmm(_csr(block, values), left, right.t(), beta=0.0).values()
-    return result
 
 
 class _ArcSum(torch.autograd.Function):
@@ -380,26 +345,6 @@ class _MessageGradients:
         return self.x.view(batch.runs, batch.num_nodes, -1), self.scores, temperature, self.weight, self.bias
 
 
-class _Linear(torch.autograd.Function):
-    """The products in the order that reads h row by row: on a CPU three to five times as fast as autograd's own."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(h, weight)
-        if h.is_cuda:
-            return h @ weight
-        return (weight.transpose(1, 2).contiguous() @ h.transpose(1, 2)).transpose(1, 2).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
-        h, weight = ctx.saved_tensors
-        grad = grads[0]
-        grad_h = grad @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
-        if h.is_cuda:
-            return grad_h, h.transpose(1, 2) @ grad
-        return grad_h, (grad.transpose(1, 2) @ h).transpose(1, 2).contiguous()
-
-
 class _EluDropout(torch.autograd.Function):
     """aten's ELU takes a factor and can tell its gradient from its result, so the result alone is saved."""
 
@@ -431,13 +376,3 @@ def _reduce_rows(values: Tensor, rowptr: Tensor, how: str) -> Tensor:
     """[rows, K] sum or maximum of arc values [A, K] in the order of `rowptr`."""
     result: Tensor = torch.segment_reduce(values, how, offsets=rowptr.long(), axis=0, unsafe=True)
     return result
-
-
-def _csr(block: Block, values: Tensor) -> Tensor:
-    size = block.runs * block.targets, block.runs * block.sources
-    return torch.sparse_csr_tensor(block.rowptr, block.col32, values, size)
-
-
-def _transposed_csr(block: Block, values: Tensor) -> Tensor:
-    size = block.runs * block.sources, block.runs * block.targets
-    return torch.sparse_csr_tensor(block.transposed_rowptr, block.transposed_col, values, size)

@@ -14,13 +14,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.cuda import available as gpu
-
 _FOLD = 0x5851F42D4C957F2D
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
-_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
 
 
@@ -39,13 +36,12 @@ def fold(key: Tensor, value: int | Tensor) -> Tensor:
 
 def uniform(key: Tensor, n: int) -> Tensor:
     """[S, n] float64, uniform on the open interval (0, 1)."""
-    drawn = cpu.uniform(key, n)
-    return _to_unit(_bits(key, n)) if drawn is None else drawn
+    return _to_unit(_bits(key, n))
 
 
 def uniform_at(key: Tensor, index: Tensor) -> Tensor:
     """[S, k] the elements `index` [k] of what `uniform` draws, without the others."""
-    return _to_unit(_mix((index + 1) * _GOLDEN + key.unsqueeze(1)))
+    return _to_unit(_mix((index + 1) * GOLDEN + key.unsqueeze(1)))
 
 
 def gumbel(key: Tensor, n: int) -> Tensor:
@@ -63,56 +59,27 @@ def keep_mask(key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool)
 
     Products with a floating-point mask are twenty times as fast on a CPU as with a boolean one.
     """
-    if gpu.serves(key):
-        return _kernel_keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
-    whole = torch.zeros(1, dtype=torch.int64, device=key.device)
-    drawn = cpu.keep_rows(key, whole, n + -n % 4, _threshold(drop), dtype)
-    if drawn is not None:
-        return drawn[:, 0, :n].contiguous()
     words = _bits(key, (n + 3) // 4)
     return _keep(words.view(torch.int16)[:, :n], drop, dtype)
 
 
 def keep_rows(key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
     """[S, n, width] the rows [n] of what `keep_mask` draws for a matrix of this width, without the others."""
-    if gpu.serves(key):
-        out = torch.empty(len(key), len(rows), width, dtype=dtype, device=key.device)
-        return _kernel_keep(key, out, rows, drop)
     if width % 4:  # rows do not begin with a hash
         whole = keep_mask(key, (int(rows.max()) + 1) * width if len(rows) else 0, drop, dtype)
         return whole.view(len(key), -1, width)[:, rows]
-    drawn = cpu.keep_rows(key, rows, width, _threshold(drop), dtype)
-    if drawn is not None:
-        return drawn
     words = rows.unsqueeze(1) * (width // 4) + torch.arange(1, width // 4 + 1, device=key.device)
-    bits = _mix(words.flatten() * _GOLDEN + key.unsqueeze(1))
+    bits = _mix(words.flatten() * GOLDEN + key.unsqueeze(1))
     return _keep(bits.view(torch.int16), drop, dtype).view(len(key), len(rows), width)
-
-
-def drops(h: Tensor) -> bool:
-    """Whether `dropped` serves h [S, n, width]: one run, on a CPU with compiled kernels, without a gradient."""
-    if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
-        return False
-    return cpu.computes(h, h.numel())
-
-
-def dropped(key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor:
-    """h [1, n, width] with what `keep_rows` keeps of it scaled up, and 0 elsewhere."""
-    rows = torch.arange(h.shape[1]) if rows is None else rows
-    return cpu.drop(h, key, rows, _threshold(drop), 1.0 / (1.0 - drop))
 
 
 def _keep(lanes: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
     """Where lanes, uniform on -32768 … 32767, say that an element stays."""
-    return torch.ge(lanes, _threshold(drop), out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
+    return torch.ge(lanes, threshold(drop), out=torch.empty(lanes.shape, dtype=dtype, device=lanes.device))
 
 
-def _kernel_keep(key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> Tensor:
-    result: Tensor = gpu.kernels.keep(key, out, rows, (_GOLDEN, _MIX_1, _MIX_2), _threshold(drop))
-    return result
-
-
-def _threshold(drop: float) -> int:
+def threshold(drop: float) -> int:
+    """What a 16-bit draw, from -32768 on, must reach for its element to stay."""
     return min(round(drop * 65536), 65535) - 32768
 
 
@@ -145,23 +112,23 @@ def _signed(value: int) -> int:
 
 def _bits(key: Tensor, n: int) -> Tensor:
     """[S, n] int64, uniform."""
-    counter = torch.arange(1, n + 1, dtype=torch.int64, device=key.device) * _GOLDEN
+    counter = torch.arange(1, n + 1, dtype=torch.int64, device=key.device) * GOLDEN
     return _mix(counter + key.unsqueeze(1))
 
 
 def _mixed(x: int) -> int:
     """`_mix` of a number modulo 2^64."""
     x &= _WORD
-    x = (x ^ (x >> 30)) * (_MIX_1 & _WORD) & _WORD
-    x = (x ^ (x >> 27)) * (_MIX_2 & _WORD) & _WORD
+    x = (x ^ (x >> 30)) * (MIX_1 & _WORD) & _WORD
+    x = (x ^ (x >> 27)) * (MIX_2 & _WORD) & _WORD
     return _signed(x ^ (x >> 31))
 
 
 def _mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser. torch shifts signed numbers arithmetically, hence the bit masks."""
     x = x ^ ((x >> 30) & 0x3FFFFFFFF)
-    x *= _MIX_1
+    x *= MIX_1
     x ^= (x >> 27) & 0x1FFFFFFFFF
-    x *= _MIX_2
+    x *= MIX_2
     x ^= (x >> 31) & 0x1FFFFFFFF
     return x

@@ -6,20 +6,17 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from threading import Lock
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Weights
-from aceglt.numerics.features import Features, ReadyFeatures
-from aceglt.numerics.graph import Field, Graph
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
 
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
-_APART = 0.5  # of the nodes that training depends on, the share that validation does not, at most
-_SHARING = Lock()  # while what trainings share is made
 
 
 @dataclass(frozen=True)
@@ -62,39 +59,6 @@ class View:
 
 
 @dataclass(frozen=True)
-class Focus:
-    """The part of a graph that the outputs of some nodes depend on."""
-
-    field: Field
-    features: Features
-    num_nodes: int  # of the whole graph
-
-    def spread(self, outputs: Tensor) -> Tensor:
-        """Outputs [S, n, C] among zeros for all other nodes, [S, N, C]."""
-        zeros = outputs.new_zeros(outputs.shape[0], self.num_nodes, outputs.shape[2])
-        return zeros.index_copy(1, self.field.nodes[: self.field.sizes[0]], outputs)
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Features of the nodes that training and validation depend on, so that those of both are multiplied by a weight
-    once."""
-
-    features: Features
-    train: Tensor  # [n] int32, where the training's nodes are
-    val: Tensor  # and where the validation's are
-
-    def reading(self, features: Tensor) -> Shared:
-        """The same with some of the features ([F] bool) alone."""
-        return replace(self, features=self.features.columns(features))
-
-    def ready(self, weight: Tensor, train: Features, val: Features) -> tuple[Features, Features]:
-        """Features of training and of validation, for passes that begin with their product with this weight."""
-        product = self.features.product(weight)
-        return ReadyFeatures(train, product, self.train), ReadyFeatures(val, product, self.val)
-
-
-@dataclass(frozen=True)
 class Problem(ABC):
     """What is learned, on which graph, and how it is measured."""
 
@@ -104,8 +68,6 @@ class Problem(ABC):
     x: Tensor  # [N, F]
 
     task: ClassVar[str]
-    capturable: ClassVar[bool] = False
-    """Whether loss and validation always launch the same work on a GPU and never wait for it."""
 
     @staticmethod
     def from_data(
@@ -171,46 +133,6 @@ class Problem(ABC):
     def reads(self, split: Split) -> Tensor | None:
         """Nodes whose outputs the loss on labels ("train") or the metric reads; None if it may be all."""
         return None
-
-    def focus(self, split: Split, steps: int) -> Focus | None:
-        """What the outputs that a split reads depend on, after `steps` steps along edges; None if on all nodes."""
-        known = self._focuses
-        if (split, steps) not in known:
-            nodes = self.reads(split)
-            known[split, steps] = None if nodes is None else self._focus(split, nodes, steps)
-        return known[split, steps]
-
-    def _focus(self, split: Split, nodes: Tensor, steps: int) -> Focus:
-        place = self.view(split) or self
-        field = place.graph.field(nodes, steps)
-        return Focus(field, place.features.rows(field.nodes), place.graph.num_nodes)
-
-    def shared(self, steps: int) -> Shared | None:
-        """What training on labels and validation share of their focus; None if that is too little to pay."""
-        with _SHARING:  # trainings side by side ask at once
-            if steps not in self._shares:
-                self._shares[steps] = self._share(steps)
-            return self._shares[steps]
-
-    def _share(self, steps: int) -> Shared | None:
-        train, val = self.focus("train", steps), self.focus("val", steps)
-        if train is None or val is None or self.view("val") is not None:
-            return None
-        nodes, others, place = val.field.nodes, train.field.nodes, val.field.place(self.graph.num_nodes)
-        apart = others[place[others] == len(nodes)]
-        if len(apart) > _APART * len(others):
-            return None
-        place[apart] = len(nodes) + torch.arange(len(apart), device=apart.device)
-        features = self.features.rows(torch.cat([nodes, apart]))
-        return Shared(features, place[others].int(), place[nodes].int())
-
-    @cached_property
-    def _shares(self) -> dict[int, Shared | None]:
-        return {}
-
-    @cached_property
-    def _focuses(self) -> dict[tuple[Split, int], Focus | None]:
-        return {}
 
     @property
     def contrast(self) -> Contrast | None:

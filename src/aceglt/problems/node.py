@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt.backends import kernels
 from aceglt.numerics import ops
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.checks import (
@@ -36,7 +37,6 @@ class NodeProblem(Problem):
     num_classes: int  # or labels
 
     task = "node"
-    capturable = True
 
     @classmethod
     def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> NodeProblem:
@@ -93,7 +93,7 @@ class NodeProblem(Problem):
     def _smoothed(self, targets: Tensor, smoothing: float) -> Tensor:
         """Targets [S, N, C] spread over the graph, self-loops included, in steps of symmetric normalisation."""
         ones = targets.new_ones(1, self.graph.num_edges)
-        batch = self.graph.batch(ones.bool(), self_loops=True)
+        batch = self.graph.batch(ones.bool(), self_loops=True, kernels=kernels(self.device.type))
         adjacency = ops.normalise(batch, ones).abs()
 
         def spread(own: Tensor) -> Tensor:

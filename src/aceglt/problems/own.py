@@ -37,8 +37,6 @@ def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
     kind: Any = type(problem)
 
     class Own(kind):  # type: ignore[misc]
-        capturable = False
-
         @property
         def metric(self) -> str:
             return problem.metric if metric is None else name_of(metric).rpartition(":")[2]

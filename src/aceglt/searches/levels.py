@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
-from aceglt.backends.elements import Scoring, Training
+from aceglt.backends import Backend, choose
+from aceglt.backends.base import Scoring, Training
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import Level, Method, Selection
@@ -27,7 +28,7 @@ from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.quotas import reserved
 from aceglt.searches.macs import inference_macs
 from aceglt.training.fit import Fit, Watch, fit
-from aceglt.training.partitions import WHOLE, Parts, Places
+from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 
 class SearchObserver(Protocol):
@@ -122,9 +123,11 @@ class Search:
     parts: Parts = WHOLE
     start: Params = field(init=False)
     """W0, fixed by the seeds."""
+    backend: Backend = field(init=False)
 
     def __post_init__(self) -> None:
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
+        self.backend = choose(self.problem.device)
 
     @property
     def total(self) -> Counts:
@@ -142,7 +145,7 @@ class Search:
         outcome, params = self._train_in_isolation(0, self.full_masks())
         if self.config.signal != "teacher":
             return replace(state, dense=outcome)
-        made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts)
+        made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts, backend=self.backend)
         smoothing = self.config.teacher_smoothing if self.parts.count == 1 else 0.0  # it would take the whole graph
         soft = self.problem.soften(made, self.config.teacher_temperature, smoothing)
         return replace(state, dense=outcome, soft=soft)
@@ -276,6 +279,7 @@ class Search:
                 soft=taught,
                 watch=watch,
                 observer=self.observer,
+                backend=self.backend,
                 runs_at_once=self.runs_at_once,
                 parts=self.parts,
             )
@@ -285,7 +289,7 @@ class Search:
     def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
         if self.observer is not None:
             self.observer.on_test(level)
-        made = outputs(self.problem, self.backbone, params, masks, "test", self.parts)
+        made = outputs(self.problem, self.backbone, params, masks, "test", self.parts, self.backend)
         return [float(v) for v in self.problem.measure(made, "test")]
 
 
@@ -297,17 +301,17 @@ def outputs(
     masks: Masks,
     split: Split = "train",
     parts: Parts = WHOLE,
+    backend: Backend | None = None,
 ) -> Tensor:
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
-    view = problem.view(split)
+    backend, view = backend or choose(problem.device), problem.view(split)
     place = view or problem
     alive = masks.edges if view is None else view.spread(masks.edges)
     made = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]
-        places = Places(place.graph, place.features, edges, backbone.self_loops, parts)
-        weights = backbone.weights(params[run : run + 1])
-        made.append(places.outputs(backbone, weights, edges.to(params.prunable.dtype)))
+        given = Outputs(backend, backbone, place.graph, place.features, edges, parts)
+        made.append(given(backbone.weights(params[run : run + 1]), edges.to(params.prunable.dtype)))
     return torch.cat(made)
 
 

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from aceglt.backbones import Backbone, Params
 from aceglt.backbones.portable import BlockSpec, LayerSpec
+from aceglt.backends import choose
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.numerics import rng
@@ -270,9 +271,11 @@ class _Dense:
         nodes, attr = len(inputs.x), inputs.edge_attr
         graph = Graph.from_edge_index(inputs.edge_index, nodes, self._directed, edge_attr=attr)
         ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=inputs.x.device)
-        batch = graph.batch(ones, self._backbone.self_loops)
-        values, features = ones.to(inputs.x.dtype), Features(inputs.x)
-        return lambda: self._backbone.apply(self._weights, batch, values, features)
+        backend = choose(inputs.x.device)
+        batch = graph.batch(ones, self._backbone.self_loops, backend.kernels)
+        values, features = ones.to(inputs.x.dtype), Features(inputs.x, backend.kernels)
+        network = backend.network(self._backbone)
+        return lambda: network.apply(self._weights, batch, values, features)
 
     def file_bytes(self) -> int:
         return len(save({name: part.contiguous() for name, part in self._weights.items()}))

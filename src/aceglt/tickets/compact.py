@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from aceglt.backbones.portable import OWN, SELF_LOOPS, Block, EdgeMap, Layer, Linear, Spec
+from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
-from aceglt.numerics.csr import product, to_csr
+from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph, pointers
 from aceglt.tickets.shrink import shrink
 
@@ -124,7 +125,7 @@ class CsrGraph:
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
         matrix = self._own if coefficients is None else self._matrix(coefficients)
         assert matrix is not None
-        return product(matrix, z)
+        return _product(matrix, z)
 
     def pairs(self, source: Tensor, target: Tensor) -> Tensor:
         return source[self.col].add_(target[self.row])
@@ -221,8 +222,8 @@ class MeasuredLinear(Linear):
         if kernel == "dense":
             return block @ operand
         if kernel == "sparse input":
-            return product(block, operand)
-        made = operand @ block.t() if kernel == "narrow" else product(operand, block.t())
+            return _product(block, operand)
+        made = operand @ block.t() if kernel == "narrow" else _product(operand, block.t())
         return made.t().contiguous()
 
     def _operand(self, kernel: str, rows: slice) -> Tensor:
@@ -296,3 +297,8 @@ def synchronise(device: torch.device) -> None:
 
 def _bucket(count: int) -> int:
     return count.bit_length()
+
+
+def _product(left: Tensor, dense: Tensor) -> Tensor:
+    """left · dense by the fastest kernels of its device."""
+    return kernels(dense.device.type).product(left, dense)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aceglt.backbones import Backbone, Params
-from aceglt.backends.elements import Training
+from aceglt.backends.base import Training
 from aceglt.config.own import again
 from aceglt.errors import ConfigError, TicketError
 from aceglt.numerics import rng

@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 
 from aceglt.backbones.base import Backbone
+from aceglt.backends import choose
 from aceglt.config import METHODS, Config
 from aceglt.methods import Ace
 from aceglt.numerics.ops import ARC_ELEMENTS_GPU
 from aceglt.problems.base import Problem
-from aceglt.training.fit import threads
-from aceglt.training.partitions import Parts
 
 PLANNED = ("checkpoint_blocks", "partitions")
 """Fields of `Config` that a plan decides unless they are given."""
@@ -123,7 +122,8 @@ class Planner:
         limit = None if runs == self._all_runs and self.runs_at_once is None else runs
         if self.problem.device.type == "cpu":
             limit = None  # each is trained by itself
-            runs = max(1, threads(self.problem, self.backbone, self._all_runs, Parts(partitions)))
+            together = choose(self.problem.device).side_by_side(self.backbone, self.problem.graph, self._all_runs)
+            runs = max(1, together) if partitions == 1 else 1
         return Plan(limit, again, partitions, self.needed(runs, again, partitions), free)
 
     @property

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Weights
+from aceglt.backends import Backend
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
@@ -102,32 +103,34 @@ def metis(graph: Graph, clusters: int) -> Tensor:
     return numbers.to(graph.edges.device)
 
 
-class Places:
+class Outputs:
     """A graph with the alive edges of some runs, ready for outputs without gradients: whole, or in parts."""
 
-    def __init__(self, graph: Graph, features: Features, alive: Tensor, self_loops: bool, parts: Parts) -> None:
-        self._nodes = graph.num_nodes
+    def __init__(
+        self, backend: Backend, backbone: Backbone, graph: Graph, features: Features, alive: Tensor, parts: Parts
+    ) -> None:
+        self._network, self._nodes, loops = backend.network(backbone), graph.num_nodes, backbone.self_loops
+        self._whole: tuple[GraphBatch, Features] | None = None
         if parts.count == 1:
-            self._whole: tuple[GraphBatch, Features] | None = graph.batch(alive, self_loops), features
+            self._whole = graph.batch(alive, loops, backend.kernels), backend.features(features)
             return
-        self._whole = None
         self._parts = [
             (
                 part,
-                graph.part(part.nodes, part.edges).batch(alive[:, part.edges], self_loops),
-                Features(features.dense[part.nodes]),
+                graph.part(part.nodes, part.edges).batch(alive[:, part.edges], loops, backend.kernels),
+                Features(features.dense[part.nodes], backend.kernels),
             )
             for part in processes.mine(parts.evaluated(graph))
         ]
 
     @torch.no_grad()
-    def outputs(self, backbone: Backbone, weights: Weights, edge_values: Tensor) -> Tensor:
+    def __call__(self, weights: Weights, edge_values: Tensor) -> Tensor:
         """[S, N, C]; each process makes those of its parts."""
         if self._whole is not None:
             graph, features = self._whole
-            return backbone.apply(weights, graph, edge_values, features)
+            return self._network.apply(weights, graph, edge_values, features)
         made = [
-            (part.nodes, backbone.apply(weights, graph, edge_values[:, part.edges], features))
+            (part.nodes, self._network.apply(weights, graph, edge_values[:, part.edges], features))
             for part, graph, features in self._parts
         ]
         first = made[0][1]

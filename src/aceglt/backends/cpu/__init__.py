@@ -1,1 +1,85 @@
-"""Compiled kernels for the CPU."""
+"""Trainings on the CPU: one run at a time or several side by side, with compiled kernels where numba is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import torch
+
+from aceglt.backbones.base import Backbone
+from aceglt.backbones.gcn import GCN
+from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train
+from aceglt.backends.cpu.allocator import keep_memory
+from aceglt.backends.cpu.elements import AliveElements, CompiledElements
+from aceglt.backends.cpu.gcn import CompiledGCN
+from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.backends.cpu.passes import CpuPasses, Products
+from aceglt.backends.cpu.workers import Spare, side_by_side
+from aceglt.backends.fields import Fields
+from aceglt.backends.reference import Reference
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Graph
+
+_SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
+
+
+class Cpu(Reference):
+    """Each run is trained by itself, small ones side by side with a thread each; results are bitwise the same for any
+    batch."""
+
+    name = "cpu"
+
+    def __init__(self, kernels: CompiledKernels | None = None) -> None:
+        self.kernels: CompiledKernels = kernels or CompiledKernels()
+        self._fields = Fields(self.kernels)
+        self._products = Products(self._fields)
+        self._spare: Spare | None = None  # while trainings run side by side
+
+    def network(self, backbone: Backbone) -> Backbone:
+        return CompiledGCN(backbone, self.kernels) if type(backbone) is GCN else backbone
+
+    def features(self, features: Features) -> Features:
+        return self._fields.features(features)
+
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
+        fixed = start.scoring is None
+        network = CompiledGCN(backbone, self.kernels, fixed) if type(backbone) is GCN else backbone
+        sites = self._fields.sites(backbone, train, val, start.masks.edges)
+        if start.masks.runs > 1 or start.extra or not backbone.chain or not backbone.chain[0].plain:
+            return CpuPasses(network, *sites, self.kernels, self._spare)
+        alive = backbone.prunable.split(start.masks.weights)
+        return CpuPasses.narrowed(network, *sites, self.kernels, self._spare, self._products, alive)
+
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+        keep_memory()
+        active = passes.active if isinstance(passes, CpuPasses) else {}
+        if self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1]):
+            return CompiledElements(backbone, start, active, self.kernels)
+        return AliveElements(backbone, start, active)
+
+    def group_size(self, runs: int, at_once: int | None) -> int:
+        return at_once or 1
+
+    def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
+        """Cores do more so than with the small tensors of one group between them."""
+        width = max(backbone.aggregation_widths, default=0)
+        size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
+        return 0 if size > _SMALL or not backbone.batched else min(groups, torch.get_num_threads())
+
+    def train(
+        self, groups: Sequence[slice], train: Train[Result], observer: Observer | None, workers: int
+    ) -> list[Result]:
+        if not workers:
+            return super().train(groups, train, observer, workers)
+        with closing(Spare(torch.get_num_threads(), self.kernels.workers)) as spare:
+            self._spare = spare
+
+            def train_one(group: slice, observer: Observer | None) -> Result:
+                with spare.training():
+                    return train(group, observer)
+
+            try:
+                return side_by_side(train_one, groups, observer, workers)
+            finally:
+                self._spare = None

@@ -1,17 +1,20 @@
-"""The two halves of one run's pass through a GCN on a CPU, each with its gradient: a few compiled kernels where plain
+"""One run's pass through a GCN on the CPU in two halves, each with its gradient: a few compiled kernels where plain
 torch has some fifty operations, which on a small graph take as long to call as to run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from aceglt.backends.cpu import calls as cpu
-from aceglt.numerics.features import Features, ReadyFeatures
+from aceglt.backbones.base import Dropout, Weights
+from aceglt.backbones.gcn import GCN
+from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block, GraphBatch, pointers
 from aceglt.numerics.ops import slots
 
@@ -22,9 +25,50 @@ Draw = Callable[[Tensor], Tensor]
 """Drops elements of h [1, n, H]."""
 
 
-def serves(graph: GraphBatch, weight: Tensor) -> bool:
-    """Whether there are the kernels for a layer with this weight [S, F, H], and they are worth it."""
-    return graph.runs == 1 and cpu.computes(weight, graph.layer(0).targets * weight.shape[2])
+class CompiledGCN(GCN):
+    """A GCN whose `stem` and `head` are compiled where that is worth it.
+
+    `stem` then has the gradient of units that are 0 from `head`: they go together.
+    """
+
+    def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False) -> None:
+        """`fixed` says that edge values stay what they are, so that what is made of them may be kept."""
+        self.__dict__.update(copy(backbone).__dict__)
+        self._kernels, self._fixed = kernels, fixed
+        self._kept: dict[int, tuple[GraphBatch, tuple[Tensor, Tensor, Tensor]]] = {}  # by the graph's id
+
+    def _serves(self, graph: GraphBatch, weights: Weights) -> bool:
+        weight = weights["layer0.weight"]  # [S, F, H]
+        return graph.runs == 1 and self._kernels.computes(weight, graph.layer(0).targets * weight.shape[2])
+
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
+        """The first layer's units [1, T, H] after ReLU, and all arcs' coefficients [A]."""
+        if not self._serves(graph, weights):
+            return super().stem(weights, graph, edge_values, x)
+        hidden, adjacency = _Stem.apply(weights["layer0.weight"], edge_values, graph, x, self)
+        return hidden, adjacency
+
+    def head(
+        self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
+    ) -> Tensor:
+        if not self._serves(graph, weights):
+            return super().head(weights, graph, state, dropout)
+        draw, scale, nodes = None, 1.0, graph.layer(0).nodes
+        if dropout is not None:
+            drops = dropout  # for the closure
+            draw, scale = lambda h: drops(h, nodes, 0, self.dropout), 1.0 / (1.0 - self.dropout)
+        result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self._kernels)
+        return result
+
+    def coefficients_of(self, graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See `CompiledKernels.arc_coefficients`; made once where values are fixed."""
+        assert not (self._fixed and edge_values.requires_grad)
+        if id(graph) in self._kept:
+            return self._kept[id(graph)][1]
+        made = self._kernels.arc_coefficients(graph, slots(edge_values))
+        if self._fixed:
+            self._kept[id(graph)] = graph, made
+        return made
 
 
 class _First(Protocol):
@@ -48,13 +92,11 @@ class GatheredFeatures(Features):
     """Features of a layer's sources that are summed along its arcs before they are multiplied by a weight: less work
     where few nodes with few features have many neighbours, since then the sums have fewer entries than the features."""
 
-    gathered = True
-
-    def __init__(self, base: Features, block: Block) -> None:
+    def __init__(self, base: Features, block: Block, kernels: CompiledKernels) -> None:
         assert base.csr is not None
-        self.shape, self.nnz, self.csr, self.csr_t = base.shape, base.nnz, base.csr, base.csr_t
-        self._base, self._block = base, block
-        self._sums = cpu.Sums(block.rowptr, block.col32, base.csr)
+        self.__dict__.update(base.__dict__)
+        self._base, self._block, self._compiled = base, block, kernels
+        self._sums = Sums(kernels, block.rowptr, block.col32, base.csr)
         self._kept: Tensor | None = None
 
     @property
@@ -62,28 +104,25 @@ class GatheredFeatures(Features):
         return len(self._sums.col)
 
     def columns(self, kept: Tensor) -> GatheredFeatures:
-        return GatheredFeatures(self._base.columns(kept), self._block)
-
-    def exact(self, kept: Tensor, width: int) -> bool:
-        assert self.csr is not None
-        return bool(kept.any()) and cpu.computes(self.csr.values(), self._block.targets * width)
+        return GatheredFeatures(self._base.columns(kept), self._block, self._compiled)
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The entries of the sums are made once where arcs are fixed."""
         sums = self._sums.of(arcs) if self._kept is None else self._kept
         self._kept = sums if fixed else None
         out = weight.new_empty(1, self._block.targets, weight.shape[2])
-        cpu.multiply(self._sums.rowptr, self._sums.col, sums, weight[0], out[0], positive=True)
+        self._compiled.multiply(self._sums.rowptr, self._sums.col, sums, weight[0], out[0], positive=True)
         return out, sums, weight
 
     def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
         rowptr, col, order = self._transposed
         out = grad.new_empty(1, self.shape[1], grad.shape[1])
-        cpu.multiply(rowptr, col, needed.index_select(0, order), grad, out[0])
+        self._compiled.multiply(rowptr, col, needed.index_select(0, order), grad, out[0])
         return out
 
     def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        return self._sums.gradient(cpu.products(self._sums.rowptr, self._sums.col, grad, needed[0]))
+        products = self._compiled.inner_products(self._sums.rowptr, self._sums.col, grad, needed[0])
+        return self._sums.gradient(products)
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,67 +132,67 @@ class GatheredFeatures(Features):
         return pointers(self._sums.col[order], self.shape[1]), row[order].int(), order
 
 
+class ReadyFeatures(Features):
+    """Features whose product with the weight of this step is known already, among that of others."""
+
+    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
+        """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
+        self.__dict__.update(base.__dict__)
+        self._base, self.of_all, self.places = base, of_all, places
+
+    def product(self, weight: Tensor) -> Tensor:
+        return self.of_all.index_select(1, self.places)
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        return self._base.gradient(grad)
+
+
 class _Multiplied:
     """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs."""
 
-    def __init__(self, x: Features, block: Block) -> None:
-        self._x, self._block = x, block
+    def __init__(self, x: Features, block: Block, kernels: CompiledKernels) -> None:
+        self._x, self._block, self._kernels = x, block, kernels
         self._sources = x.places.index_select(0, block.col) if isinstance(x, ReadyFeatures) else block.col32
         """[A] where the product of each arc's source is."""
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
         z = self._x.of_all if isinstance(self._x, ReadyFeatures) else self._x.product(weight)
         out = z.new_empty(1, self._block.targets, z.shape[2])
-        cpu.multiply(self._block.rowptr, self._sources, arcs, z[0], out[0], positive=True)
+        self._kernels.multiply(self._block.rowptr, self._sources, arcs, z[0], out[0], positive=True)
         return out, arcs, z
 
     def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        return self._x.gradient(_transposed(self._block, needed, grad).unsqueeze(0))
+        return self._x.gradient(_transposed(self._block, needed, grad, self._kernels).unsqueeze(0))
 
     def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        return cpu.products(self._block.rowptr, self._sources, grad, needed[0])
+        return self._kernels.inner_products(self._block.rowptr, self._sources, grad, needed[0])
 
 
-def gathered(x: Features, graph: GraphBatch, width: int, trained: bool) -> Features:
+def gathered(x: Features, graph: GraphBatch, width: int, trained: bool, kernels: CompiledKernels) -> Features:
     """The features as a first layer of this width had best read them: to be summed first, or as they are."""
     if x.csr is None or graph.runs > 1 or x.csr.device.type != "cpu":
         return x
     block = graph.layer(0)
-    if not cpu.computes(x.csr.values(), block.targets * width):
+    if not kernels.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
     if block.targets * x.shape[1] > min(_MOST * rows, _INT32):
         return x
-    made = GatheredFeatures(x, block)
+    made = GatheredFeatures(x, block, kernels)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
     return made if passes * made.entries_of_sums < others * rows else x
 
 
-def stem(weight: Tensor, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
-    """The first layer's units [1, T, H] after ReLU, and all arcs' coefficients [A].
-
-    Their gradient is to be that of `head`, which is 0 where a unit is.
-    """
-    hidden, adjacency = _Stem.apply(weight, edge_values, graph, x)
-    return hidden, adjacency
-
-
-def head(
-    weight: Tensor, graph: GraphBatch, state: tuple[Tensor, Tensor], draw: Draw | None = None, scale: float = 1.0
-) -> Tensor:
-    """Outputs [1, T, C] of the second layer from what `stem` returned, after a draw that scales what it keeps."""
-    result: Tensor = _Head.apply(weight, *state, graph, draw, scale)
-    return result
-
-
 class _Stem(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features, gcn: CompiledGCN
+    ) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
-        layer: _First = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first)
-        adjacency, values, root = _normalised(graph, edge_values)
-        hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), graph.fixed)
-        ctx.graph, ctx.layer = graph, layer
+        layer: _First = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first, gcn._kernels)
+        adjacency, values, root = gcn.coefficients_of(graph, edge_values)
+        hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), gcn._fixed)
+        ctx.graph, ctx.layer, ctx.kernels = graph, layer, gcn._kernels
         if ctx.needs_input_grad[1]:
             ctx.save_for_backward(for_weight, for_arcs, values, root)
         else:
@@ -167,25 +206,32 @@ class _Stem(torch.autograd.Function):
         for_weight, *kept = ctx.saved_tensors
         of_weight = ctx.layer.weight_gradient(for_weight, grad)
         if not ctx.needs_input_grad[1]:
-            return of_weight, None, None, None
+            return of_weight, None, None, None, None
         for_arcs, values, root = kept
         of_picked = ctx.layer.arc_gradient(for_arcs, grad)
-        of_arcs = _spread(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
-        of_slots = cpu.normalised_gradient(ctx.graph, values, root, of_arcs)
-        return of_weight, of_slots[:-1].unsqueeze(0), None, None
+        of_arcs = _scattered(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
+        of_slots = ctx.kernels.slot_gradient(ctx.graph, values, root, of_arcs)
+        return of_weight, of_slots[:-1].unsqueeze(0), None, None, None
 
 
 class _Head(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, hidden: Tensor, adjacency: Tensor, graph: GraphBatch, draw: Draw | None, scale: float
+        ctx: Any,
+        weight: Tensor,
+        hidden: Tensor,
+        adjacency: Tensor,
+        graph: GraphBatch,
+        draw: Draw | None,
+        scale: float,
+        kernels: CompiledKernels,
     ) -> Tensor:
         second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
         left = hidden if draw is None else draw(hidden)
-        picked, z = _picked(second, adjacency), cpu.linear(left[0], narrow)
+        picked, z = _picked(second, adjacency), kernels.outputs(left[0], narrow)
         out = z.new_empty(1, second.targets, z.shape[1])
-        cpu.multiply(second.rowptr, second.col32, picked, z, out[0])
-        ctx.graph, ctx.scale = graph, scale
+        kernels.multiply(second.rowptr, second.col32, picked, z, out[0])
+        ctx.graph, ctx.scale, ctx.kernels = graph, scale, kernels
         ctx.save_for_backward(narrow, left, picked, z)
         return out
 
@@ -194,25 +240,14 @@ class _Head(torch.autograd.Function):
         grad = grads[0][0].contiguous()
         narrow, left, picked, z = ctx.saved_tensors
         second = ctx.graph.layer(1)
-        of_z = _transposed(second, picked, grad)
+        of_z = _transposed(second, picked, grad, ctx.kernels)
         of_weight = (of_z.t() @ left[0]).t().contiguous().unsqueeze(0)
-        of_hidden = cpu.unit_gradients(of_z, narrow, left[0], ctx.scale).unsqueeze(0)
+        of_hidden = ctx.kernels.unit_gradients(of_z, narrow, left[0], ctx.scale).unsqueeze(0)
         of_adjacency = None
         if ctx.needs_input_grad[2]:
-            of_arcs = cpu.products(second.rowptr, second.col32, grad, z)
-            of_adjacency = _spread(second, of_arcs, ctx.graph.num_arcs)
-        return of_weight, of_hidden, of_adjacency, None, None, None
-
-
-def _normalised(graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `cpu.normalised`; made once where values are fixed."""
-    assert not (graph.fixed and edge_values.requires_grad)
-    if "normalised" in graph.kept:
-        return graph.kept["normalised"]  # type: ignore[no-any-return]
-    made = cpu.normalised(graph, slots(edge_values))
-    if graph.fixed:
-        graph.kept["normalised"] = made
-    return made
+            of_arcs = ctx.kernels.inner_products(second.rowptr, second.col32, grad, z)
+            of_adjacency = _scattered(second, of_arcs, ctx.graph.num_arcs)
+        return of_weight, of_hidden, of_adjacency, None, None, None, None
 
 
 def _picked(block: Block, values: Tensor) -> Tensor:
@@ -220,17 +255,17 @@ def _picked(block: Block, values: Tensor) -> Tensor:
     return values if block.arcs is None else values.index_select(0, block.arcs)
 
 
-def _spread(block: Block, values: Tensor, total: int) -> Tensor:
+def _scattered(block: Block, values: Tensor, total: int) -> Tensor:
     """[total] of all arcs, from those of the block's; 0 elsewhere."""
     return values if block.arcs is None else values.new_zeros(total).index_copy_(0, block.arcs, values)
 
 
-def _transposed(block: Block, values: Tensor, dense: Tensor) -> Tensor:
+def _transposed(block: Block, values: Tensor, dense: Tensor, kernels: CompiledKernels) -> Tensor:
     """The transposed block · dense."""
     out = dense.new_empty(block.sources, dense.shape[1])
     if block.mirrored:
-        cpu.multiply(block.rowptr, block.col32, values, dense, out)
+        kernels.multiply(block.rowptr, block.col32, values, dense, out)
     else:
         values = values.index_select(0, block.transpose)
-        cpu.multiply(block.transposed_rowptr, block.transposed_col, values, dense, out)
+        kernels.multiply(block.transposed_rowptr, block.transposed_col, values, dense, out)
     return out

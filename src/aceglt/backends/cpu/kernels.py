@@ -1,483 +1,374 @@
-"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.calls` calls them where numba is installed.
+"""Operations on the CPU by kernels that numba compiles, where there are any and they are worth it.
 
-Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
-What an element comes to does not depend on how the whole is cut.
+numba is optional (the extra `fast`) and imported with the first operation that is worth it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-_compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
-_contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-_reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
-
-_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
-_BLOCK = 2048  # elements of an update at a time
-PACKED = 128  # bytes of a row that `matmul_packed` reads at a time
-_VECTORS = 2  # that those are
-_ONE = np.uint64(1)
-
-
-@_compiled
-def _hash(key: Any, counter: Any) -> Any:
-    """SplitMix64, as `rng` has it."""
-    x = key + (np.uint64(counter) + _ONE) * _GOLDEN
-    x = (x ^ (x >> _30)) * _MIX_1
-    x = (x ^ (x >> _27)) * _MIX_2
-    return x ^ (x >> _31)
-
-
-@_compiled
-def uniform(first: int, last: int, key: Any, out: Any) -> None:
-    """`rng.uniform`."""
-    for i in range(first, last):
-        out[i] = (float(_hash(key, i) >> _12) + 0.5) * 2.0**-52
-
-
-@_compiled
-def _lanes(key: Any, begin: int, words: Any) -> Any:
-    """[4 · words] int16: four draws from each of the words' hashes, from `begin` on; one loop, for vectors."""
-    for word in range(len(words)):
-        words[word] = _hash(key, begin + word)
-    return words.view(np.int16)
-
-
-@_compiled
-def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
-    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
-    words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
-    for i in range(first, last):
-        drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)
-        for c in range(len(drawn)):
-            drawn[c] = lanes[c] >= limit
-
-
-@_compiled
-def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, scale: Any, out: Any) -> None:
-    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled."""
-    words, limit, factor, none = np.empty(h.shape[1] // 4, np.uint64), np.int16(threshold), scale[0], scale[1]
-    for i in range(first, last):
-        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * len(words), words)
-        for c in range(len(row)):
-            left[c] = row[c] * factor if lanes[c] >= limit else none
-
-
-@_reordered
-def _dot(a: Any, b: Any) -> Any:
-    """The inner product of two rows."""
-    total = a.dtype.type(0)
-    for c in range(len(a)):
-        total += a[c] * b[c]
-    return total
-
-
-@_compiled
-def linear(first: int, last: int, h: Any, weight: Any, out: Any) -> None:
-    """Rows of h · weightᵀ, weight [few, units]."""
-    for i in range(first, last):
-        for k in range(len(weight)):
-            out[i, k] = _dot(h[i], weight[k])
-
-
-@_contracted
-def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
-    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
-    for i in range(first, last):
-        row, there = out[i], h[i]
-        row[:] = 0
-        for k in range(len(weight)):
-            factor, other = grad[i, k] * scale[0], weight[k]
-            for c in range(len(row)):
-                row[c] += factor * other[c]
-        for c in range(len(row)):
-            if not there[c] > 0:
-                row[c] = 0
-
-
-@intrinsic
-def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
-    """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        stride = cgutils.unpack_tuple(builder, array.strides, matrix.ndim)[0]
-        offset = builder.mul(context.cast(builder, arguments[1], row, types.intp), stride)
-        address = builder.add(builder.ptrtoint(array.data, stride.type), offset)
-        pointer, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(address, pointer), flag(0), flag(3), flag(1)])  # to read, soon, data
-        return context.get_dummy_value()
-
-    return types.void(matrix, row), emit
-
-
-@_compiled
-def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) -> None:
-    """Begin to load the rows that come `ahead` entries later; 0 leaves that to the processor."""
-    if ahead:
-        for k in range(begin, end):
-            _fetch_row(dense, col[min(k + ahead, stop)])
-
-
-@_contracted
-def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
-    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often.
-
-    Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
-    """
-    width, rest = dense.shape[1], (end - begin) % 4
-    for k in range(begin, begin + rest):
-        x, row = values[k], dense[col[k]]
-        for c in range(width):
-            total[c] += x * row[c]
-    for k in range(begin + rest, end, 4):
-        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
-        for c in range(width):
-            total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
-
-
-@_compiled
-def _cut_off(row: Any) -> None:
-    """Put 0 for what is below it."""
-    for c in range(len(row)):
-        if row[c] < 0:
-            row[c] = 0
-
-
-@_contracted
-def matmul(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
-) -> None:
-    """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
-    for i in range(first, last):
-        begin, end = rowptr[i], rowptr[i + 1]
-        _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
-        row = out[i]
-        row[:] = 0
-        _add(row, begin, end, col, values, dense)
-        if positive:
-            _cut_off(row)
-
-
-@_contracted
-def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, block: int) -> None:
-    """Rows of CSR · dense, with one block of the dense rows at a time, which a cache holds while all rows read it."""
-    place = rowptr[first:last].copy()
-    out[first:last] = 0
-    for limit in range(block, len(dense) + block, block):
-        for i in range(first, last):
-            begin = end = place[i - first]
-            while end < rowptr[i + 1] and col[end] < limit:
-                end += 1
-            place[i - first] = end
-            _add(out[i], begin, end, col, values, dense)
-
-
-@intrinsic
-def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
-    """Put the sum of entries begin … end - 1 of a CSR row times rows of PACKED bytes into `out`, from its `place` on.
-
-    The sum stays in registers, which numba's own loops over arrays do not manage; terms are added as `_add` does.
-    """
-    size = values.dtype.bitwidth // 8
-    lanes = PACKED // _VECTORS // size
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = zip(signature.args[2:6], arguments[2:6], strict=True)
-        columns, factors, rows, sums = (context.make_array(kind)(context, builder, a).data for kind, a in arrays)
-        number, index = context.get_value_type(types.intp), ir.IntType(32)
-        first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
-        vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
-        undefined, everywhere = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
-        totals = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * lanes)) for _ in range(_VECTORS)]
-
-        def part(data: Any, offset: Any, which: int) -> Any:
-            return builder.bitcast(builder.gep(data, [builder.add(offset, number(which * lanes))]), vector.as_pointer())
-
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            k = builder.add(first, loop.index)
-            row = context.cast(builder, builder.load(builder.gep(columns, [k])), col.dtype, types.intp)
-            factor = builder.insert_element(undefined, builder.load(builder.gep(factors, [k])), index(0))
-            factor = builder.shuffle_vector(factor, undefined, everywhere)
-            offset = builder.mul(row, number(lanes * _VECTORS))
-            for which, total in enumerate(totals):
-                term = builder.fmul(factor, builder.load(part(rows, offset, which), align=size), flags=("contract",))
-                builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
-        for which, total in enumerate(totals):
-            builder.store(builder.load(total), part(sums, at, which), align=size)
-        return context.get_dummy_value()
-
-    return types.void(begin, end, col, values, dense, out, place), emit
-
-
-@_contracted
-def matmul_packed(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
-) -> None:
-    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
-    rows read it; if `positive`, with 0 for what is below it."""
-    for block in range(len(packed)):
-        for i in range(first, last):
-            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
-    if positive:
-        for i in range(first, last):
-            _cut_off(out[i])
-
-
-@_compiled
-def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
-    """Inner products left[row] · right[col] at the entries of a CSR matrix."""
-    for i in range(first, last):
-        _fetch(right, col, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
-        for k in range(rowptr[i], rowptr[i + 1]):
-            out[k] = _dot(left[i], right[col[k]])
-
-
-@_compiled
-def _entries(rowptr: Any, row: int) -> slice:
-    """Where a row of a CSR matrix is among the entries."""
-    return slice(rowptr[row], rowptr[row + 1])
-
-
-@_compiled
-def sum_places(
-    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
-) -> None:
-    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
-    room for them, how many each row has, after its place in `begin`."""
-    there = np.zeros(width, np.bool_)
-    for i in range(first, last):
-        for k in range(rowptr[i], rowptr[i + 1]):
-            for c in x_col[_entries(of_x, col[k])]:
-                there[c] = True
-        at = begin[i] if len(out) else 0
-        for c in range(width):
-            if there[c]:
-                if len(out):
-                    out[at] = c
-                at += 1
-                there[c] = False
-        if not len(out):
-            begin[i + 1] = at
-
-
-@_contracted
-def sums(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
-) -> None:
-    """Values of CSR · X at its `places`: where each row begins, the columns, and how many there may be."""
-    begin, column, width = places
-    total = np.empty(width, out.dtype)
-    for i in range(first, last):
-        total[:] = 0
-        for k in range(rowptr[i], rowptr[i + 1]):
-            value, there, row = values[k], x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])]
-            for e in range(len(row)):
-                total[np.uint32(there[e])] += value * row[e]  # unsigned: no look at whether it counts from the end
-        left, there = out[_entries(begin, i)], column[_entries(begin, i)]
-        for p in range(len(left)):
-            left[p] = total[np.uint32(there[p])]
-
-
-@_contracted
-def sum_gradients(
-    first: int, last: int, rowptr: Any, col: Any, grad: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
-) -> None:
-    """What the entries of a CSR matrix get from the gradient of its `sums`."""
-    begin, column, width = places
-    of_row = np.zeros(width, out.dtype)
-    for i in range(first, last):
-        given, there = grad[_entries(begin, i)], column[_entries(begin, i)]
-        for p in range(len(given)):
-            of_row[np.uint32(there[p])] = given[p]
-        for k in range(rowptr[i], rowptr[i + 1]):
-            there, row, total = x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])], out.dtype.type(0)
-            for e in range(len(row)):
-                total += of_row[np.uint32(there[e])] * row[e]
-            out[k] = total
-
-
-@_contracted
-def arc_roots(
-    first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any, ahead: int
-) -> None:
-    """Values of the arcs, slots[slot] · weight (empty: 1), and each row's inverse root of the magnitudes' sum."""
-    for i in range(first, last):
-        total = root.dtype.type(0)
-        _fetch(slots, slot, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
-        for k in range(rowptr[i], rowptr[i + 1]):
-            value = slots[slot[k]]
-            if len(weight):
-                value *= weight[k]
-            values[k] = value
-            total += abs(value)
-        root[i] = 1 / np.sqrt(total)
-
-
-@_contracted
-def scale_arcs(first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, out: Any) -> None:
-    """Values of the arcs times the roots of both ends."""
-    for i in range(first, last):
-        for k in range(rowptr[i], rowptr[i + 1]):
-            out[k] = values[k] * (root[i] * root[col[k]])
-
-
-@_contracted
-def root_gradients(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_target: Any
-) -> None:
-    """What the roots' gradient gets where they scale a target."""
-    for i in range(first, last):
-        total = root.dtype.type(0)
-        for k in range(rowptr[i], rowptr[i + 1]):
-            if grad[k] != 0:  # of most arcs it is where few nodes are trained on
-                total += grad[k] * values[k] * root[col[k]]
-        at_target[i] = total
-
-
-@_contracted
-def source_gradients(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_source: Any
-) -> None:
-    """And where they scale a source, first … last - 1: sums at random places, but of few enough for the cache."""
-    at_source[first:last] = 0
-    for i in range(len(rowptr) - 1):
-        k, end = rowptr[i], rowptr[i + 1]
-        while k < end and col[k] < first:
-            k += 1
-        while k < end and col[k] < last:
-            at_source[col[k]] += grad[k] * values[k] * root[i]
-            k += 1
-
-
-@_contracted
-def slot_gradients(
-    first: int,
-    last: int,
-    arcs: Any,
-    row: Any,
-    col: Any,
-    values: Any,
-    weight: Any,
-    root: Any,
-    slope: Any,
-    grad: Any,
-    out: Any,
-    ahead: int,
-) -> None:
-    """Of each slot from its (no, one or two) arcs; slope [nodes] is the gradient of the sums of magnitudes."""
-    total = len(grad)
-    for e in range(first, last):
-        k, reverse = arcs[e, 0], arcs[e, 1]
-        out[e] = 0
-        if ahead:
-            _fetch_row(grad, arcs[min(e + ahead, last - 1), 1])
-        if k < total:
-            i, j = row[k], col[k]
-            change, magnitude = grad[k], slope[i]
-            if reverse < total:
-                change += grad[reverse]
-                magnitude += slope[j]
-            out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
-            if len(weight):
-                out[e] *= weight[k]
-
-
-@_contracted
-def _step(value: Any, grad: Any, first: Any, second: Any, decay: Any, l1: Any, rates: Any) -> None:
-    """Adam on all elements, with what `cpu.Adam` says of this step in `rates`."""
-    low, lower, size, root, epsilon = rates[0], rates[1], rates[2], rates[3], rates[4]
-    none = l1 - l1  # a plain 0 would make everything float64
-    for i in range(len(value)):
-        x = value[i]
-        sign = l1 if x > 0 else (-l1 if x < 0 else none)
-        g = grad[i] + sign + decay * x
-        mean, square = first[i], second[i]
-        mean += low * (g - mean)
-        square += lower * (g * g - square)
-        first[i], second[i] = mean, square
-        value[i] = x - size * mean / (np.sqrt(square) * root + epsilon)
-
-
-@_contracted
-def _multiply(a: Any, b: Any, out: Any) -> None:
-    for i in range(len(out)):
-        out[i] = a[i] * b[i]
-
-
-@_compiled
-def _gather(values: Any, places: Any, out: Any) -> None:
-    for i in range(len(places)):
-        out[i] = values[places[i]]
-
-
-@_compiled
-def _scatter(values: Any, places: Any, out: Any) -> None:
-    for i in range(len(places)):
-        out[places[i]] = values[i]
-
-
-@_compiled
-def adam(
-    begin: int, end: int, value: Any, matrix: Any, grad: Any, places: Any, moments: Any, rule: Any, rates: Any
-) -> None:
-    """One step; `moments` [2, n], `rule` the decay and the L1 term. With `places`, those are where the gradient of each
-    element is, and where it goes in the matrix; without, in order, and the matrix is not read."""
-    gathered = np.empty(_BLOCK, value.dtype)
-    for start in range(begin, end, _BLOCK):
-        stop = min(start + _BLOCK, end)
-        x, g, at = value[start:stop], grad[start:stop], places[start:stop]
-        if len(at):
-            g = gathered[: stop - start]
-            _gather(grad, at, g)
-        _step(x, g, moments[0][start:stop], moments[1][start:stop], rule[0], rule[1], rates)
-        _scatter(x, at, matrix)
-
-
-@_compiled
-def adam_product(
-    begin: int,
-    end: int,
-    weight: Any,
-    score: Any,
-    matrix: Any,
-    grad: Any,
-    places: Any,
-    moments: Any,
-    rules: Any,
-    rates: Any,
-) -> None:
-    """One step of weights and scores from the gradient of their product, and the new product, into the matrix: block by
-    block, so that a cache holds what several loops read. `moments` [4, n]; `rules` of both; see `adam`."""
-    gathered, to_weight = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
-    to_score = np.empty(_BLOCK, weight.dtype)
-    for start in range(begin, end, _BLOCK):
-        stop = min(start + _BLOCK, end)
-        w, s, g, at = weight[start:stop], score[start:stop], grad[start:stop], places[start:stop]
-        of_w, of_s = to_weight[: stop - start], to_score[: stop - start]
-        if len(at):
-            g = gathered[: stop - start]
-            _gather(grad, at, g)
-        _multiply(g, s, of_w)
-        _multiply(g, w, of_s)
-        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
-        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], rules[1, 0], rules[1, 1], rates)
-        if len(at):
-            _multiply(w, s, of_w)
-            _scatter(of_w, at, matrix)
+import torch
+from torch import Tensor
+
+from aceglt.backends.cpu.workers import Workers
+from aceglt.numerics import ops, rng
+from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.kernels import Kernels
+
+_PASSES = 8  # over the arcs that normalisation is counted as
+_FEW = 16  # outputs of a layer up to which they are made one by one
+_NARROW = 8  # columns below which a row has nothing to vectorise
+_CACHE = 1 << 22  # bytes of a matrix from which on its rows are prefetched
+_LINES = 1 << 8  # bytes of a row up to which they are
+_FETCHED = 12  # entries ahead
+_PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever else there is
+_READ = 64  # times that a row is read, from which on such blocks pay
+_FLOATS = (torch.float32, torch.float64)
+_HASH = 8  # operations that a draw is counted as
+_STEP = 8  # and a step of Adam for a moment
+
+
+@cache
+def compiled_module() -> ModuleType | None:
+    """The compiled kernels; None without numba, or with one that does not go with the rest."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        from aceglt.backends.cpu import compiled
+    except Exception:  # whatever keeps an optional package from working
+        return None
+    return compiled
+
+
+class CompiledKernels(Kernels):
+    """What numba's kernels give, and plain torch where they do not serve."""
+
+    def __init__(self, worth: int = 1 << 16, blocked: int = 1 << 23, block: int = 1 << 19, numba: bool = True) -> None:
+        """
+        Args:
+            worth: elements from which on an operation is worth a compiled kernel.
+            blocked: bytes of a matrix from which on long rows of entries read it block by block.
+            block: bytes of such a block.
+            numba: whether to use it where it is installed.
+        """
+        self.worth, self.blocked, self.block, self._numba = worth, blocked, block, numba
+        self.sparse_gradient = 0.13 if numba and find_spec("numba") is not None else Kernels.sparse_gradient
+        self.workers = Workers()
+
+    def _serving(self, like: Tensor, size: int) -> Any:
+        """The compiled kernels, if so many elements on the device of `like` are worth them; else None."""
+        worth = self._numba and size >= self.worth and like.device.type == "cpu"
+        return compiled_module() if worth else None
+
+    @property
+    def _compiled(self) -> ModuleType:
+        """The compiled kernels, where it is known that there are any."""
+        compiled = compiled_module()
+        assert compiled is not None
+        return compiled
+
+    def computes(self, like: Tensor, size: int) -> bool:
+        """Whether there are the kernels for numbers like these, and so many of them are worth it."""
+        return like.dtype in _FLOATS and self._serving(like, size) is not None
+
+    # Random draws
+
+    def uniform(self, key: Tensor, n: int) -> Tensor:
+        compiled = self._serving(key, n)
+        if compiled is None:
+            return super().uniform(key, n)
+        out = torch.empty(len(key), n, dtype=torch.float64)
+        for run, number in enumerate(_unsigned(key)):
+            self.workers.divide(compiled.uniform, n, number, _array(out[run]))
+        return out
+
+    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
+        drawn = self._keep(key, torch.zeros(1, dtype=torch.int64), n + -n % 4, drop, dtype)
+        return super().keep_mask(key, n, drop, dtype) if drawn is None else drawn[:, 0, :n].contiguous()
+
+    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
+        drawn = self._keep(key, rows, width, drop, dtype) if width % 4 == 0 else None
+        return super().keep_rows(key, rows, width, drop, dtype) if drawn is None else drawn
+
+    def _keep(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor | None:
+        compiled = self._serving(key, len(rows) * width)
+        if compiled is None or dtype not in (torch.bool, *_FLOATS):
+            return None
+        out = torch.empty(len(key), len(rows), width, dtype=dtype)
+        for run, number in enumerate(_unsigned(key)):
+            arguments = number, _array(rows), rng.threshold(drop), _array(out[run])
+            self.workers.divide(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
+        return out
+
+    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
+        if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
+            return None
+        if not self.computes(h, h.numel()):
+            return None
+        rows = torch.arange(h.shape[1]) if rows is None else rows
+        out = torch.empty_like(h)
+        factors = _array(torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype))
+        arguments = _array(h[0]), _unsigned(key)[0], _array(rows), rng.threshold(drop), factors, _array(out[0])
+        self.workers.divide(self._compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
+        return out
+
+    # Products
+
+    def multiplies(self, entries: int, width: int) -> bool:
+        """Whether a compiled kernel serves a product of so many entries with a matrix of this width."""
+        large = width >= _NARROW and entries * width >= max(1, self.worth)
+        return large and self._numba and compiled_module() is not None
+
+    def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = dense.new_empty(left.shape[0], dense.shape[1])
+        if left.is_sparse_csr and self._serves_product(left.values(), dense, out):
+            self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
+            return out
+        return super().product(left, dense, out)
+
+    def _serves_product(self, values: Tensor, dense: Tensor, out: Tensor) -> bool:
+        if self._serving(dense, values.numel() * dense.shape[1]) is None:
+            return False
+        return dense.shape[1] >= _NARROW and _plain(values, dense, out)
+
+    def multiply(
+        self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
+    ) -> None:
+        """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
+        compiled, divide = self._compiled, self.workers.divide
+        begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
+        size, block = len(col) * dense.shape[1], self.block // dense[0].nbytes
+        if _packs(len(col), dense, compiled.PACKED):
+            packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
+            divide(compiled.matmul_packed, begin, *arrays[:3], _array(packed), arrays[4], positive, size=size)
+        elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
+            divide(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
         else:
-            _multiply(w, s, matrix[start:stop])
+            divide(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
+
+    def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
+        if self._serving(left, block.num_arcs * left.shape[1]) is None or not _plain(left, right):
+            return super().inner(block, left, right)
+        return self.inner_products(block.rowptr, block.col32, left, right)
+
+    def inner_products(self, rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        """[A] left[row] · right[col] at the entries of a CSR matrix, whatever the size."""
+        out = left.new_empty(len(col))
+        arrays = tuple(map(_array, (rowptr, col, left, right, out)))
+        self.workers.divide(self._compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
+        return out
+
+    def linear(self, h: Tensor, weight: Tensor) -> Tensor:
+        if h.device.type != "cpu":
+            return super().linear(h, weight)
+        result: Tensor = _Linear.apply(h, weight)
+        return result
+
+    def outputs(self, h: Tensor, weight: Tensor) -> Tensor:
+        """[n, C] h [n, H] · weight [C, H] transposed."""
+        if len(weight) > _FEW:
+            return h @ weight.t()
+        out = h.new_empty(len(h), len(weight))
+        arguments = _array(h), _array(weight), _array(out)
+        self.workers.divide(self._compiled.linear, len(h), *arguments, size=len(weight) * h.numel())
+        return out
+
+    def unit_gradients(self, grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
+        """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
+        out = torch.empty_like(h)
+        factor = _array(torch.tensor([scale], dtype=h.dtype))
+        arguments = _array(grad), _array(weight), _array(h), factor, _array(out)
+        self.workers.divide(self._compiled.unit_gradients, len(h), *arguments, size=grad.shape[1] * h.numel())
+        return out
+
+    # Symmetric normalisation
+
+    def normalised(self, batch: GraphBatch, edge_values: Tensor) -> Tensor | None:
+        if not self.computes(edge_values, _PASSES * batch.num_arcs):
+            return None
+        result: Tensor = _Normalise.apply(ops.slots(edge_values), batch, self)
+        return result
+
+    def arc_coefficients(self, batch: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
+        values unscaled, and the roots [S·N]."""
+        compiled, divide = self._compiled, self.workers.divide
+        values, root = slots.new_empty(batch.num_arcs), slots.new_empty(len(batch.rowptr) - 1)
+        rowptr = _array(batch.rowptr)
+        places = (batch.slot32, slots, _arc_weights(batch, slots), values, root)
+        divide(compiled.arc_roots, len(root), rowptr, *map(_array, places), _ahead(slots))
+        out = torch.empty_like(values)
+        divide(compiled.scale_arcs, len(root), rowptr, *map(_array, (batch.col32, values, root, out)))
+        return out, values, root
+
+    def slot_gradient(self, batch: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
+        """Of the slots, from that of what `arc_coefficients` returned first."""
+        compiled, divide = self._compiled, self.workers.divide
+        at_target, at_source = torch.empty_like(root), torch.empty_like(root)
+        arcs = tuple(map(_array, (batch.rowptr, batch.col32, values, root, grad.contiguous())))
+        divide(compiled.root_gradients, len(root), *arcs, _array(at_target))
+        divide(compiled.source_gradients, len(root), *arcs, _array(at_source), pieces=1)  # each piece reads all arcs
+        slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
+        out = root.new_empty(len(batch.arcs_of_slot))
+        ends = (batch.arcs_of_slot, batch.row, batch.col32, values, _arc_weights(batch, values), root, slope)
+        divide(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), _ahead(grad))
+        return out
 
 
-# Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.
-_fetch(np.zeros((1, 1)), np.zeros(1, dtype=np.int32), 0, 1, 0, 1)
+class Sums:
+    """A CSR matrix, of changing values, times sparse features X: where the product has entries, and what they are."""
+
+    def __init__(self, kernels: CompiledKernels, rowptr: Tensor, col: Tensor, x: Tensor) -> None:
+        self._compiled, self._divide, width = kernels._compiled, kernels.workers.divide, x.shape[1]
+        self._x = tuple(map(_array, (x.crow_indices(), x.col_indices(), x.values())))
+        self._rows = _array(rowptr), _array(col)
+        self.rowptr = torch.zeros_like(rowptr)
+        begin, none = _array(self.rowptr), self._x[1][:0]
+        places = self._compiled.sum_places
+        self._divide(places, self._rows[0], *self._rows, *self._x[:2], width, begin, none)
+        self.rowptr.copy_(self.rowptr.cumsum(0))
+        self.col = torch.empty(int(self.rowptr[-1]), dtype=col.dtype)
+        self._divide(places, self._rows[0], *self._rows, *self._x[:2], width, begin, _array(self.col))
+        self._places = begin, _array(self.col), width
+
+    def of(self, values: Tensor) -> Tensor:
+        """The product's entries, from the matrix's."""
+        return self._filled(self._compiled.sums, values, len(self.col))
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        """Of the matrix's entries, from that of the product's."""
+        return self._filled(self._compiled.sum_gradients, grad, len(self._rows[1]))
+
+    def _filled(self, kernel: Callable[..., None], given: Tensor, entries: int) -> Tensor:
+        out = given.new_empty(entries)
+        size = len(self._rows[1]) * len(self._x[1]) // max(1, len(self._x[0]) - 1)
+        arguments = *self._rows, _array(given), *self._x, self._places, _array(out)
+        self._divide(kernel, self._rows[0], *arguments, size=size)
+        return out
+
+
+class Adam:
+    """Steps of Adam, as torch's, in one pass over each matrix and with the threads that are lent."""
+
+    _BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, kernels: CompiledKernels, lr: float, like: Tensor) -> None:
+        """`like` what is updated."""
+        self._compiled, self._divide = kernels._compiled, kernels.workers.divide
+        self._lr, self._steps, self._dtype = lr, 0, like.dtype
+        self._everywhere = _array(torch.empty(0, dtype=torch.int64))
+        self._rates: Any = None  # of this step
+
+    def rule(self, *numbers: Any) -> Any:
+        """A decay and an L1 term, or several such, as `update` reads them."""
+        return _array(torch.tensor(numbers, dtype=self._dtype))
+
+    def advance(self) -> None:
+        """To the next step."""
+        self._steps += 1
+        first, second = (1 - beta**self._steps for beta in self._BETAS)
+        low, lower = (1 - beta for beta in self._BETAS)
+        self._rates = self.rule(low, lower, self._lr / first, second**-0.5, self._EPSILON)
+
+    def update(
+        self,
+        value: Tensor,
+        grad: Tensor,
+        moments: Tensor,
+        rule: Any,
+        matrix: Tensor | None = None,
+        places: Tensor | None = None,
+    ) -> None:
+        """Of values in place, and their two moments [2, n], by a rule.
+
+        With places [≤ n] in a matrix, whose gradient is given, the values go there.
+        """
+        parts = value, value if matrix is None else matrix, grad
+        self._update(self._compiled.adam, parts, places, moments, rule)
+
+    def update_product(
+        self,
+        weight: Tensor,
+        score: Tensor,
+        matrix: Tensor,
+        grad: Tensor,
+        moments: Tensor,
+        rules: Any,
+        places: Tensor | None = None,
+    ) -> None:
+        """Of weights and scores in place, their four moments [4, n] and their product, which is the matrix, or goes to
+        places in it; its gradient is given."""
+        self._update(self._compiled.adam_product, (weight, score, matrix, grad), places, moments, rules)
+
+    def _update(
+        self, kernel: Callable[..., None], parts: tuple[Tensor, ...], places: Tensor | None, moments: Tensor, rule: Any
+    ) -> None:
+        arrays = [_array(part.view(-1)) for part in parts]
+        at, count = (self._everywhere, moments.shape[1]) if places is None else (_array(places), len(places))
+        self._divide(kernel, count, *arrays, at, _array(moments), rule, self._rates, size=_STEP * moments.numel())
+
+
+class _Linear(torch.autograd.Function):
+    """The products in the order that reads h row by row: three to five times as fast as autograd's own."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(h, weight)
+        return (weight.transpose(1, 2).contiguous() @ h.transpose(1, 2)).transpose(1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        h, weight = ctx.saved_tensors
+        grad = grads[0]
+        grad_h = grad @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
+        return grad_h, (grad.transpose(1, 2) @ h).transpose(1, 2).contiguous()
+
+
+class _Normalise(torch.autograd.Function):
+    """`ops.normalise` by compiled kernels, with few passes over the arcs."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, batch: GraphBatch, kernels: CompiledKernels) -> Tensor:
+        out, *kept = kernels.arc_coefficients(batch, slots)
+        ctx.batch, ctx.kernels = batch, kernels
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        values, root = ctx.saved_tensors
+        return ctx.kernels.slot_gradient(ctx.batch, values, root, grads[0]), None, None
+
+
+def _packs(entries: int, dense: Tensor, width: int) -> bool:
+    """Whether a matrix is small and read often enough to be put in order for that, in blocks of so many bytes a row."""
+    small = len(dense) * width <= _PACKED and dense[0].nbytes % width == 0
+    return small and entries >= _READ * len(dense)
+
+
+def _ahead(dense: Tensor) -> int:
+    """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch themselves."""
+    return _FETCHED if dense.nbytes > _CACHE and dense[0].nbytes <= _LINES else 0
+
+
+def _arc_weights(batch: GraphBatch, like: Tensor) -> Tensor:
+    """Of the arcs, as the kernels read them: empty if all are 1."""
+    return like.new_empty(0) if batch.weight is None else batch.weight.to(like.dtype)
+
+
+def _plain(*tensors: Tensor) -> bool:
+    return all(t.dtype in _FLOATS and t.dtype == tensors[0].dtype and t.is_contiguous() for t in tensors)
+
+
+def _array(tensor: Tensor) -> Any:
+    """As the kernels read it."""
+    return tensor.detach().numpy()
+
+
+def _unsigned(key: Tensor) -> Any:
+    return _array(key).view("uint64")

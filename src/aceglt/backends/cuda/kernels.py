@@ -1,6 +1,6 @@
 """GPU kernels in Triton: sparse products and the fused update. Sums have a fixed order, so results repeat bit by bit.
 
-Use them through `aceglt.backends.cuda.available`.
+Use them through `aceglt.backends.cuda`.
 """
 
 from __future__ import annotations

@@ -1,47 +1,23 @@
-"""What a training changes: weights, scores and Adam's state, and how one step changes them."""
+"""Weights, scores and Adam's moments of one run on the CPU: dead elements are not stored, and what nothing reads is
+left out of products. Every way of storing gives the same numbers, bit by bit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
-from aceglt.backends.cpu import calls as cpu
-from aceglt.backends.cuda import available as gpu
-from aceglt.numerics.masks import Masks, Scores
+from aceglt.backends.base import Start, Training, keep_best, side_by
+from aceglt.backends.cpu.kernels import Adam, CompiledKernels
+from aceglt.numerics.masks import Scores
 
 _COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
 _FEWER = 0.95  # share of alive rows up to which the others are left out of a product
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
-
-
-@dataclass(frozen=True)
-class Training:
-    """How weights are trained."""
-
-    lr: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How scores are trained beside the weights (Equation 2)."""
-
-    lambda_edges: float
-    lambda_weights: float
-    decay: bool
-    """Whether weight decay touches the scores."""
-    clamp: bool
-    """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
-    epoch: Literal["best", "last"]
-    """Whose scores are used: the best-validation epoch's or the last one's."""
-    weights: bool = True
-    """Whether weights have scores; without, a weight's score is the weight itself."""
 
 
 class _Whole:
@@ -56,7 +32,7 @@ class _Whole:
     def store(self, matrix: Tensor) -> Tensor:
         return matrix.clone()
 
-    def acting(self, stored: Tensor) -> Tensor:
+    def active(self, stored: Tensor) -> Tensor:
         """What is stored of the elements that something reads."""
         return stored
 
@@ -64,8 +40,8 @@ class _Whole:
         """And of the others."""
         return stored.new_empty(len(stored), 0)
 
-    def matrix(self, acting: Tensor) -> Tensor:
-        return acting
+    def matrix(self, active: Tensor) -> Tensor:
+        return active
 
     def cleared(self, grad: Tensor) -> Tensor:
         """The matrix's gradient, which may be changed, without that of dead elements that are stored."""
@@ -81,8 +57,8 @@ class _Whole:
 
 
 @dataclass(frozen=True)
-class Acting:
-    """The part of a matrix [F, H] that acts, where that is not all of it."""
+class Active:
+    """The part of a matrix [F, H] that takes part in products, where that is not all of it."""
 
     rows: Tensor | None = None  # [F] bool; the others are dead
     columns: Tensor | None = None  # [H] bool; what the others add to is not read, so their elements have no gradient
@@ -96,22 +72,22 @@ class _Alive:
 
     alive = None  # nothing dead is stored
 
-    def __init__(self, alive: Tensor, acting: Acting | None) -> None:
+    def __init__(self, alive: Tensor, active: Active | None) -> None:
         self._size, self._shape = alive.numel(), alive.shape
         self._index = self.places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
         self._idle = self._index[:0]
-        if acting is not None:
-            self._narrow(acting)
+        if active is not None:
+            self._narrow(active)
         self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
-    def _narrow(self, acting: Acting) -> None:
+    def _narrow(self, active: Active) -> None:
         _, height, width = self._shape
         row = self._index // width
         column = self._index - width * row
-        if acting.columns is not None:
-            acts = acting.columns.index_select(0, column)
+        if active.columns is not None:
+            acts = active.columns.index_select(0, column)
             self._idle, self._index, row, column = self._index[~acts], self._index[acts], row[acts], column[acts]
-        (height, rows), (width, columns) = _numbered(acting.rows, height), _numbered(acting.columns, width)
+        (height, rows), (width, columns) = _numbered(active.rows, height), _numbered(active.columns, width)
         self._shape = torch.Size([1, height, width])
         row, column = (
             part if to is None else to.index_select(0, part) for to, part in ((rows, row), (columns, column))
@@ -121,17 +97,17 @@ class _Alive:
     def store(self, matrix: Tensor) -> Tensor:
         return torch.cat([_gather(matrix, self._index), _gather(matrix, self._idle)], dim=1)
 
-    def acting(self, stored: Tensor) -> Tensor:
+    def active(self, stored: Tensor) -> Tensor:
         return stored[:, : _room(self._index)]
 
     def idle(self, stored: Tensor) -> Tensor:
         return stored[:, _room(self._index) :]
 
-    def matrix(self, acting: Tensor) -> Tensor:
+    def matrix(self, active: Tensor) -> Tensor:
         """In a buffer that the next call overwrites."""
         if self._matrix is None:
-            self._matrix = acting.new_zeros(self._shape)
-        _spread(acting, self._matrix.view(-1), self.places)
+            self._matrix = active.new_zeros(self._shape)
+        _scatter(active, self._matrix.view(-1), self.places)
         return self._matrix
 
     def cleared(self, grad: Tensor) -> Tensor:
@@ -141,8 +117,8 @@ class _Alive:
         return _gather(matrix, self.places)
 
     def flat(self, stored: Tensor) -> Tensor:
-        flat = _spread(self.acting(stored), stored.new_zeros(self._size), self._index)
-        return _spread(self.idle(stored), flat, self._idle).unsqueeze(0)
+        flat = _scatter(self.active(stored), stored.new_zeros(self._size), self._index)
+        return _scatter(self.idle(stored), flat, self._idle).unsqueeze(0)
 
 
 def _numbered(kept: Tensor | None, count: int) -> tuple[int, Tensor | None]:
@@ -161,14 +137,14 @@ def _gather(matrix: Tensor, index: Tensor) -> Tensor:
     return stored
 
 
-def _spread(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
+def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
     return into.scatter_(0, index, stored[0, : len(index)])
 
 
-def _storage(alive: Tensor, scored: bool, acting: Acting | None) -> _Whole | _Alive:
+def _storage(alive: Tensor, scored: bool, active: Active | None) -> _Whole | _Alive:
     """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = acting is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
-    return _Alive(alive, acting) if compact else _Whole(alive, scored)
+    compact = active is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
+    return _Alive(alive, active) if compact else _Whole(alive, scored)
 
 
 def _one_by_one(alive: Tensor) -> bool:
@@ -201,40 +177,29 @@ def read_units(alive: Tensor) -> Tensor | None:
     return torch.zeros_like(read).index_fill_(0, first, True)
 
 
-class Elements:
-    """Weights and scores of a group of runs in training, matrix by matrix, so that gradients are used as they come."""
+class AliveElements:
+    """Weights and scores of a run in training, matrix by matrix, so that gradients are used as they come."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        start: Params,
-        masks: Masks,
-        training: Training,
-        scoring: Scoring | None,
-        scores: Scores | None,
-        extra: Mapping[str, Tensor],
-        acting: Mapping[str, Acting] | None = None,
-    ) -> None:
-        """`scores` are the initial ones, if there is `scoring`; `extra` is trained too, but not kept. `acting` are the
-        parts of matrices, by name, that act without the rest of them."""
+    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active]) -> None:
+        """`active` are the parts of matrices, by name, that take part in products without the rest of them."""
+        masks, scoring, training = start.masks, start.scoring, start.training
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
         alive, scored = backbone.prunable.split(masks.weights), bool(scoring and scoring.weights)
-        self._storage = {name: _storage(part, scored, (acting or {}).get(name)) for name, part in alive.items()}
-        self._kept = self._stored(start.prunable * masks.weights)
+        self._storage = {name: _storage(part, scored, active.get(name)) for name, part in alive.items()}
+        self._kept = self._stored(start.params.prunable * masks.weights)
         """What is kept of the matrices: their scores, if there are any, or weights."""
-        self._weights = self._acting(self._kept)
-        others = {name: part.clone() for name, part in backbone.other.split(start.other).items()}
-        self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(extra)
+        self._weights = self._active(self._kept)
+        others = {name: part.clone() for name, part in backbone.other.split(start.params.other).items()}
+        self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(start.extra)
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
-        self.edge_values = masks.edges.to(start.prunable.dtype)
-        """[S, E] scores, or 1 where alive."""
+        self.edge_values = masks.edges.to(start.params.prunable.dtype)
         self._scores: dict[str, Tensor] = {}
         if scoring is not None:
-            assert scores is not None
-            self.edge_values = scores.edges
+            assert start.scores is not None
+            self.edge_values = start.scores.edges
             if scoring.weights:
-                self._kept = self._stored(scores.weights)
-                self._scores = self._acting(self._kept)
+                self._kept = self._stored(start.scores.weights)
+                self._scores = self._active(self._kept)
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
         score_decay = training.weight_decay if scoring is not None and scoring.decay else 0.0
         self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
@@ -252,12 +217,8 @@ class Elements:
             groups.append({"params": scores, "weight_decay": score_decay})
         self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
-    @property
-    def scored(self) -> bool:
-        return self.scoring is not None
-
-    def _acting(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: self._storage[name].acting(part) for name, part in stored.items()}
+    def _active(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self._storage[name].active(part) for name, part in stored.items()}
 
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:
         """What is stored of the prunable weights' parts of a flat tensor, as copies."""
@@ -314,7 +275,7 @@ class Elements:
             self._best = [part.clone() for part in current]
         elif bool(better.any()):
             for best, part in zip(self._best, current, strict=True):
-                _replace(best, part, better)
+                keep_best(best, part, better)
 
     def finite(self) -> Tensor:
         """[S] whether nothing has diverged."""
@@ -324,7 +285,7 @@ class Elements:
     def best_params(self) -> Params:
         """The weights of each run's best epoch, without scoring."""
         matrices, others = self._best[: len(self._kept)], self._best[len(self._kept) :]
-        return Params(self._flat(matrices), _cat([part.view(self.runs, -1) for part in others], self.edge_values))
+        return Params(self._flat(matrices), side_by([part.view(self.runs, -1) for part in others], self.edge_values))
 
     def best_scores(self) -> Scores:
         """The scores of each run's best epoch, with scoring."""
@@ -341,7 +302,7 @@ class Elements:
     def _flat(self, stored: Sequence[Tensor]) -> Tensor:
         """[S, P] of all matrices, from what is stored of each."""
         pairs = zip(self._storage.values(), stored, strict=True)
-        return _cat([storage.flat(part) for storage, part in pairs], self.edge_values)
+        return side_by([storage.flat(part) for storage, part in pairs], self.edge_values)
 
     def _others(self) -> list[Tensor]:
         """The backbone's, in the order of the layout; what an objective owns is not kept."""
@@ -349,11 +310,17 @@ class Elements:
         return [others[name] for name, _ in self.backbone.other.shapes]
 
 
-class CompiledElements(Elements):
-    """On a CPU: compiled kernels update everything, in one pass over each matrix where plain torch has several."""
+class CompiledElements(AliveElements):
+    """Compiled kernels update everything, in one pass over each matrix where plain torch has several."""
+
+    def __init__(
+        self, backbone: Backbone, start: Start, active: Mapping[str, Active], kernels: CompiledKernels
+    ) -> None:
+        self._kernels = kernels
+        super().__init__(backbone, start, active)
 
     def _start(self, training: Training, score_decay: float) -> None:
-        self._adam = cpu.Adam(training.lr, self.edge_values)
+        self._adam = Adam(self._kernels, training.lr, self.edge_values)
         scoring, rule = self.scoring, self._adam.rule
         self._decay = rule(training.weight_decay, 0.0)
         self._rules = rule((training.weight_decay, 0.0), self._idle_rule)  # of weights and of their scores
@@ -363,20 +330,20 @@ class CompiledElements(Elements):
         self._edge_moments = _moments(self.edge_values) if scoring is not None else None
         moved = self._idle if any(self._idle_rule) else []  # nothing reads them, so the rule is all that moves them
         self._moved = [(part, torch.zeros_like(part), _moments(part)) for part in moved]
-        self._acting_matrices = self._made()
+        self._matrices = self._made()
 
     def _made(self) -> dict[str, Tensor]:
         """The matrices that act, of what weights and scores are now."""
         return self._as_matrices({name: self._weights[name] * score for name, score in self._scores.items()})
 
     def effective(self) -> dict[str, Tensor]:
-        return self._acting_matrices  # which the update keeps as weights and scores say
+        return self._matrices  # which the update keeps as weights and scores say
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         adam = self._adam
         adam.advance()
         for name, weight in self._weights.items():
-            storage, moments, matrix = self._storage[name], self._moments[name], self._acting_matrices[name]
+            storage, moments, matrix = self._storage[name], self._moments[name], self._matrices[name]
             grad, places = storage.cleared(grads[name]), storage.places
             if self._scores:
                 adam.update_product(weight, self._scores[name], matrix, grad, moments, self._rules, places)
@@ -394,107 +361,8 @@ class CompiledElements(Elements):
 
     def _clamp(self) -> None:
         super()._clamp()
-        self._acting_matrices = self._made()
+        self._matrices = self._made()
 
 
 def _moments(part: Tensor, count: int = 2) -> Tensor:
     return part.new_zeros(count, part.numel())
-
-
-class FusedElements(Elements):
-    """On a GPU: a single pass over each matrix makes gradients, updates weights, scores and moments, multiplies weights
-    and scores for the next forward pass, and keeps the old values of runs that were better than ever before."""
-
-    def _start(self, training: Training, score_decay: float) -> None:
-        self._products = self._empty_products()
-        self._adam = gpu.kernels.Adam(training.lr, self.edge_values.device)
-        self._decay, self._score_decay = training.weight_decay, score_decay
-        self._multiply()
-        both = dict.fromkeys(self._weights, 4 if self._scores else 2) | dict.fromkeys(self.others, 2)
-        parts = {**self._weights, **self.others}
-        self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in both.items()}
-        self._edge_moments = self.edge_values.new_zeros(2, *self.edge_values.shape)
-        self._best = [part.clone() for part in self._current()]
-        self._better = torch.zeros(self.runs, dtype=torch.bool, device=self.edge_values.device)
-        self._never = torch.zeros_like(self._better)
-
-    def effective(self) -> dict[str, Tensor]:
-        return self._products if self._scores else self._weights
-
-    def remember(self, better: Tensor) -> None:
-        """Noted for the next update, which reads everything anyway; buffers change before it, in the forward pass."""
-        self._better.copy_(better)
-        best = self._best_of()
-        for part in self.buffers.values():
-            if id(part) in best:
-                _replace(best[id(part)], part, better)
-
-    def _best_of(self) -> dict[int, Tensor]:
-        """Where the best of each tensor is kept, by its id."""
-        return dict(zip(map(id, self._current()), self._best, strict=True))
-
-    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        self._adam.advance(self.edge_values.dtype)
-        best = self._best_of()
-        for name, weight in self._weights.items():
-            grad = grads[name].contiguous()
-            if self._scores:
-                self._update_product(name, grad, best)
-            else:
-                self._update(weight, self._moments[name], grad, best, self._decay, alive=self._storage[name].alive)
-        for name, part in self.others.items():
-            self._update(part, self._moments[name], grads[name].contiguous(), best, self._decay)
-        if self.scoring is not None:
-            assert edges is not None
-            l1, clamp = self.scoring.lambda_edges, self.scoring.clamp
-            self._update(
-                self.edge_values, self._edge_moments, edges.contiguous(), best, self._score_decay, l1=l1, clamp=clamp
-            )
-        self._better.zero_()  # an epoch may have further updates, whose old values are not the validated ones
-
-    def _update(
-        self, value: Tensor, moments: Tensor, grad: Tensor, best: Mapping[int, Tensor], decay: float, **options: Any
-    ) -> None:
-        kept = best.get(id(value))
-        target, better = (value, self._never) if kept is None else (kept, self._better)
-        self._adam.update(value, moments, grad, target, better, decay, **options)
-
-    def _update_product(self, name: str, grad: Tensor, best: Mapping[int, Tensor]) -> None:
-        assert self.scoring is not None
-        weight, score = self._weights[name], self._scores[name]
-        self._adam.update_product(
-            weight,
-            score,
-            self._products[name],
-            self._moments[name],
-            grad,
-            best[id(score)],
-            self._better,
-            self._decay,
-            self._score_decay,
-            self.scoring.lambda_weights,
-            self.scoring.clamp,
-        )
-
-    def best_params(self) -> Params:
-        self._keep_last()
-        return super().best_params()
-
-    def best_scores(self) -> Scores:
-        self._keep_last()
-        return super().best_scores()
-
-    def _keep_last(self) -> None:
-        """What was to be remembered after the last update."""
-        for best, part in zip(self._best, self._current(), strict=True):
-            _replace(best, part, self._better)
-
-
-def _replace(best: Tensor, part: Tensor, better: Tensor) -> None:
-    """Runs' parts where they are better, in place."""
-    torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
-
-
-def _cat(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat(list(parts), dim=1) if parts else like.new_zeros(len(like), 0)

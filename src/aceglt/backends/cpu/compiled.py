@@ -1,0 +1,483 @@
+"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.calls` calls them where numba is installed.
+
+Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
+What an element comes to does not depend on how the whole is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
+_contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
+_BLOCK = 2048  # elements of an update at a time
+PACKED = 128  # bytes of a row that `matmul_packed` reads at a time
+_VECTORS = 2  # that those are
+_ONE = np.uint64(1)
+
+
+@_compiled
+def _hash(key: Any, counter: Any) -> Any:
+    """SplitMix64, as `rng` has it."""
+    x = key + (np.uint64(counter) + _ONE) * _GOLDEN
+    x = (x ^ (x >> _30)) * _MIX_1
+    x = (x ^ (x >> _27)) * _MIX_2
+    return x ^ (x >> _31)
+
+
+@_compiled
+def uniform(first: int, last: int, key: Any, out: Any) -> None:
+    """`rng.uniform`."""
+    for i in range(first, last):
+        out[i] = (float(_hash(key, i) >> _12) + 0.5) * 2.0**-52
+
+
+@_compiled
+def _lanes(key: Any, begin: int, words: Any) -> Any:
+    """[4 · words] int16: four draws from each of the words' hashes, from `begin` on; one loop, for vectors."""
+    for word in range(len(words)):
+        words[word] = _hash(key, begin + word)
+    return words.view(np.int16)
+
+
+@_compiled
+def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
+    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
+    words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
+    for i in range(first, last):
+        drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)
+        for c in range(len(drawn)):
+            drawn[c] = lanes[c] >= limit
+
+
+@_compiled
+def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, scale: Any, out: Any) -> None:
+    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled."""
+    words, limit, factor, none = np.empty(h.shape[1] // 4, np.uint64), np.int16(threshold), scale[0], scale[1]
+    for i in range(first, last):
+        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * len(words), words)
+        for c in range(len(row)):
+            left[c] = row[c] * factor if lanes[c] >= limit else none
+
+
+@_reordered
+def _dot(a: Any, b: Any) -> Any:
+    """The inner product of two rows."""
+    total = a.dtype.type(0)
+    for c in range(len(a)):
+        total += a[c] * b[c]
+    return total
+
+
+@_compiled
+def linear(first: int, last: int, h: Any, weight: Any, out: Any) -> None:
+    """Rows of h · weightᵀ, weight [few, units]."""
+    for i in range(first, last):
+        for k in range(len(weight)):
+            out[i, k] = _dot(h[i], weight[k])
+
+
+@_contracted
+def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
+    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
+    for i in range(first, last):
+        row, there = out[i], h[i]
+        row[:] = 0
+        for k in range(len(weight)):
+            factor, other = grad[i, k] * scale[0], weight[k]
+            for c in range(len(row)):
+                row[c] += factor * other[c]
+        for c in range(len(row)):
+            if not there[c] > 0:
+                row[c] = 0
+
+
+@intrinsic
+def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
+    """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, array.strides, matrix.ndim)[0]
+        offset = builder.mul(context.cast(builder, arguments[1], row, types.intp), stride)
+        address = builder.add(builder.ptrtoint(array.data, stride.type), offset)
+        pointer, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(address, pointer), flag(0), flag(3), flag(1)])  # to read, soon, data
+        return context.get_dummy_value()
+
+    return types.void(matrix, row), emit
+
+
+@_compiled
+def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) -> None:
+    """Begin to load the rows that come `ahead` entries later; 0 leaves that to the processor."""
+    if ahead:
+        for k in range(begin, end):
+            _fetch_row(dense, col[min(k + ahead, stop)])
+
+
+@_contracted
+def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
+    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often.
+
+    Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
+    """
+    width, rest = dense.shape[1], (end - begin) % 4
+    for k in range(begin, begin + rest):
+        x, row = values[k], dense[col[k]]
+        for c in range(width):
+            total[c] += x * row[c]
+    for k in range(begin + rest, end, 4):
+        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+        row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
+        for c in range(width):
+            total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
+
+
+@_compiled
+def _cut_off(row: Any) -> None:
+    """Put 0 for what is below it."""
+    for c in range(len(row)):
+        if row[c] < 0:
+            row[c] = 0
+
+
+@_contracted
+def matmul(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
+) -> None:
+    """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
+    for i in range(first, last):
+        begin, end = rowptr[i], rowptr[i + 1]
+        _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
+        row = out[i]
+        row[:] = 0
+        _add(row, begin, end, col, values, dense)
+        if positive:
+            _cut_off(row)
+
+
+@_contracted
+def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, block: int) -> None:
+    """Rows of CSR · dense, with one block of the dense rows at a time, which a cache holds while all rows read it."""
+    place = rowptr[first:last].copy()
+    out[first:last] = 0
+    for limit in range(block, len(dense) + block, block):
+        for i in range(first, last):
+            begin = end = place[i - first]
+            while end < rowptr[i + 1] and col[end] < limit:
+                end += 1
+            place[i - first] = end
+            _add(out[i], begin, end, col, values, dense)
+
+
+@intrinsic
+def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
+    """Put the sum of entries begin … end - 1 of a CSR row times rows of PACKED bytes into `out`, from its `place` on.
+
+    The sum stays in registers, which numba's own loops over arrays do not manage; terms are added as `_add` does.
+    """
+    size = values.dtype.bitwidth // 8
+    lanes = PACKED // _VECTORS // size
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = zip(signature.args[2:6], arguments[2:6], strict=True)
+        columns, factors, rows, sums = (context.make_array(kind)(context, builder, a).data for kind, a in arrays)
+        number, index = context.get_value_type(types.intp), ir.IntType(32)
+        first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
+        vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
+        undefined, everywhere = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * lanes)) for _ in range(_VECTORS)]
+
+        def part(data: Any, offset: Any, which: int) -> Any:
+            return builder.bitcast(builder.gep(data, [builder.add(offset, number(which * lanes))]), vector.as_pointer())
+
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            k = builder.add(first, loop.index)
+            row = context.cast(builder, builder.load(builder.gep(columns, [k])), col.dtype, types.intp)
+            factor = builder.insert_element(undefined, builder.load(builder.gep(factors, [k])), index(0))
+            factor = builder.shuffle_vector(factor, undefined, everywhere)
+            offset = builder.mul(row, number(lanes * _VECTORS))
+            for which, total in enumerate(totals):
+                term = builder.fmul(factor, builder.load(part(rows, offset, which), align=size), flags=("contract",))
+                builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
+        for which, total in enumerate(totals):
+            builder.store(builder.load(total), part(sums, at, which), align=size)
+        return context.get_dummy_value()
+
+    return types.void(begin, end, col, values, dense, out, place), emit
+
+
+@_contracted
+def matmul_packed(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
+) -> None:
+    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
+    rows read it; if `positive`, with 0 for what is below it."""
+    for block in range(len(packed)):
+        for i in range(first, last):
+            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
+    if positive:
+        for i in range(first, last):
+            _cut_off(out[i])
+
+
+@_compiled
+def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any, ahead: int) -> None:
+    """Inner products left[row] · right[col] at the entries of a CSR matrix."""
+    for i in range(first, last):
+        _fetch(right, col, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            out[k] = _dot(left[i], right[col[k]])
+
+
+@_compiled
+def _entries(rowptr: Any, row: int) -> slice:
+    """Where a row of a CSR matrix is among the entries."""
+    return slice(rowptr[row], rowptr[row + 1])
+
+
+@_compiled
+def sum_places(
+    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
+) -> None:
+    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
+    room for them, how many each row has, after its place in `begin`."""
+    there = np.zeros(width, np.bool_)
+    for i in range(first, last):
+        for k in range(rowptr[i], rowptr[i + 1]):
+            for c in x_col[_entries(of_x, col[k])]:
+                there[c] = True
+        at = begin[i] if len(out) else 0
+        for c in range(width):
+            if there[c]:
+                if len(out):
+                    out[at] = c
+                at += 1
+                there[c] = False
+        if not len(out):
+            begin[i + 1] = at
+
+
+@_contracted
+def sums(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
+) -> None:
+    """Values of CSR · X at its `places`: where each row begins, the columns, and how many there may be."""
+    begin, column, width = places
+    total = np.empty(width, out.dtype)
+    for i in range(first, last):
+        total[:] = 0
+        for k in range(rowptr[i], rowptr[i + 1]):
+            value, there, row = values[k], x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])]
+            for e in range(len(row)):
+                total[np.uint32(there[e])] += value * row[e]  # unsigned: no look at whether it counts from the end
+        left, there = out[_entries(begin, i)], column[_entries(begin, i)]
+        for p in range(len(left)):
+            left[p] = total[np.uint32(there[p])]
+
+
+@_contracted
+def sum_gradients(
+    first: int, last: int, rowptr: Any, col: Any, grad: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
+) -> None:
+    """What the entries of a CSR matrix get from the gradient of its `sums`."""
+    begin, column, width = places
+    of_row = np.zeros(width, out.dtype)
+    for i in range(first, last):
+        given, there = grad[_entries(begin, i)], column[_entries(begin, i)]
+        for p in range(len(given)):
+            of_row[np.uint32(there[p])] = given[p]
+        for k in range(rowptr[i], rowptr[i + 1]):
+            there, row, total = x_col[_entries(of_x, col[k])], x[_entries(of_x, col[k])], out.dtype.type(0)
+            for e in range(len(row)):
+                total += of_row[np.uint32(there[e])] * row[e]
+            out[k] = total
+
+
+@_contracted
+def arc_roots(
+    first: int, last: int, rowptr: Any, slot: Any, slots: Any, weight: Any, values: Any, root: Any, ahead: int
+) -> None:
+    """Values of the arcs, slots[slot] · weight (empty: 1), and each row's inverse root of the magnitudes' sum."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        _fetch(slots, slot, rowptr[i], rowptr[i + 1], rowptr[last] - 1, ahead)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            value = slots[slot[k]]
+            if len(weight):
+                value *= weight[k]
+            values[k] = value
+            total += abs(value)
+        root[i] = 1 / np.sqrt(total)
+
+
+@_contracted
+def scale_arcs(first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, out: Any) -> None:
+    """Values of the arcs times the roots of both ends."""
+    for i in range(first, last):
+        for k in range(rowptr[i], rowptr[i + 1]):
+            out[k] = values[k] * (root[i] * root[col[k]])
+
+
+@_contracted
+def root_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_target: Any
+) -> None:
+    """What the roots' gradient gets where they scale a target."""
+    for i in range(first, last):
+        total = root.dtype.type(0)
+        for k in range(rowptr[i], rowptr[i + 1]):
+            if grad[k] != 0:  # of most arcs it is where few nodes are trained on
+                total += grad[k] * values[k] * root[col[k]]
+        at_target[i] = total
+
+
+@_contracted
+def source_gradients(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, root: Any, grad: Any, at_source: Any
+) -> None:
+    """And where they scale a source, first … last - 1: sums at random places, but of few enough for the cache."""
+    at_source[first:last] = 0
+    for i in range(len(rowptr) - 1):
+        k, end = rowptr[i], rowptr[i + 1]
+        while k < end and col[k] < first:
+            k += 1
+        while k < end and col[k] < last:
+            at_source[col[k]] += grad[k] * values[k] * root[i]
+            k += 1
+
+
+@_contracted
+def slot_gradients(
+    first: int,
+    last: int,
+    arcs: Any,
+    row: Any,
+    col: Any,
+    values: Any,
+    weight: Any,
+    root: Any,
+    slope: Any,
+    grad: Any,
+    out: Any,
+    ahead: int,
+) -> None:
+    """Of each slot from its (no, one or two) arcs; slope [nodes] is the gradient of the sums of magnitudes."""
+    total = len(grad)
+    for e in range(first, last):
+        k, reverse = arcs[e, 0], arcs[e, 1]
+        out[e] = 0
+        if ahead:
+            _fetch_row(grad, arcs[min(e + ahead, last - 1), 1])
+        if k < total:
+            i, j = row[k], col[k]
+            change, magnitude = grad[k], slope[i]
+            if reverse < total:
+                change += grad[reverse]
+                magnitude += slope[j]
+            out[e] = change * (root[i] * root[j]) + np.sign(values[k]) * magnitude
+            if len(weight):
+                out[e] *= weight[k]
+
+
+@_contracted
+def _step(value: Any, grad: Any, first: Any, second: Any, decay: Any, l1: Any, rates: Any) -> None:
+    """Adam on all elements, with what `cpu.Adam` says of this step in `rates`."""
+    low, lower, size, root, epsilon = rates[0], rates[1], rates[2], rates[3], rates[4]
+    none = l1 - l1  # a plain 0 would make everything float64
+    for i in range(len(value)):
+        x = value[i]
+        sign = l1 if x > 0 else (-l1 if x < 0 else none)
+        g = grad[i] + sign + decay * x
+        mean, square = first[i], second[i]
+        mean += low * (g - mean)
+        square += lower * (g * g - square)
+        first[i], second[i] = mean, square
+        value[i] = x - size * mean / (np.sqrt(square) * root + epsilon)
+
+
+@_contracted
+def _multiply(a: Any, b: Any, out: Any) -> None:
+    for i in range(len(out)):
+        out[i] = a[i] * b[i]
+
+
+@_compiled
+def _gather(values: Any, places: Any, out: Any) -> None:
+    for i in range(len(places)):
+        out[i] = values[places[i]]
+
+
+@_compiled
+def _scatter(values: Any, places: Any, out: Any) -> None:
+    for i in range(len(places)):
+        out[places[i]] = values[i]
+
+
+@_compiled
+def adam(
+    begin: int, end: int, value: Any, matrix: Any, grad: Any, places: Any, moments: Any, rule: Any, rates: Any
+) -> None:
+    """One step; `moments` [2, n], `rule` the decay and the L1 term. With `places`, those are where the gradient of each
+    element is, and where it goes in the matrix; without, in order, and the matrix is not read."""
+    gathered = np.empty(_BLOCK, value.dtype)
+    for start in range(begin, end, _BLOCK):
+        stop = min(start + _BLOCK, end)
+        x, g, at = value[start:stop], grad[start:stop], places[start:stop]
+        if len(at):
+            g = gathered[: stop - start]
+            _gather(grad, at, g)
+        _step(x, g, moments[0][start:stop], moments[1][start:stop], rule[0], rule[1], rates)
+        _scatter(x, at, matrix)
+
+
+@_compiled
+def adam_product(
+    begin: int,
+    end: int,
+    weight: Any,
+    score: Any,
+    matrix: Any,
+    grad: Any,
+    places: Any,
+    moments: Any,
+    rules: Any,
+    rates: Any,
+) -> None:
+    """One step of weights and scores from the gradient of their product, and the new product, into the matrix: block by
+    block, so that a cache holds what several loops read. `moments` [4, n]; `rules` of both; see `adam`."""
+    gathered, to_weight = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
+    to_score = np.empty(_BLOCK, weight.dtype)
+    for start in range(begin, end, _BLOCK):
+        stop = min(start + _BLOCK, end)
+        w, s, g, at = weight[start:stop], score[start:stop], grad[start:stop], places[start:stop]
+        of_w, of_s = to_weight[: stop - start], to_score[: stop - start]
+        if len(at):
+            g = gathered[: stop - start]
+            _gather(grad, at, g)
+        _multiply(g, s, of_w)
+        _multiply(g, w, of_s)
+        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
+        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], rules[1, 0], rules[1, 1], rates)
+        if len(at):
+            _multiply(w, s, of_w)
+            _scatter(of_w, at, matrix)
+        else:
+            _multiply(w, s, matrix[start:stop])
+
+
+# Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.
+_fetch(np.zeros((1, 1)), np.zeros(1, dtype=np.int32), 0, 1, 0, 1)

@@ -1,0 +1,218 @@
+"""Threads that share the work of one compiled kernel, and of trainings that run side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import pairwise
+from threading import Condition, Lock
+from typing import Any, TypeVar
+
+import torch
+
+from aceglt.backends.base import Observer
+
+Group = TypeVar("Group")
+Result = TypeVar("Result")
+
+_PIECES = 4  # of a kernel's work for each thread
+
+
+class Workers:
+    """Divides kernels among threads. A thread that waits for something else takes a share of what is under way.
+
+    No result depends on how the work is divided.
+    """
+
+    def __init__(self, worth: int = 1 << 23) -> None:
+        self.worth = worth
+        """Operations from which on a kernel has the threads that are lent."""
+        self._lent = 1
+        self._offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
+        self._changed = Condition()  # what is offered, or waited for
+
+    def lend(self, threads: int) -> None:
+        """Let large kernels have so many threads, if torch has fewer."""
+        self._lent = threads
+
+    def divide(
+        self, kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES
+    ) -> None:
+        """Run a kernel on all of its elements, in so many pieces per thread, which threads take as they come.
+
+        `work` is how many elements there are, or for rows of unequal length where each begins; `size` the operations
+        in all.
+        """
+        count, large = work if isinstance(work, int) else len(work) - 1, size >= self.worth
+        threads = min(max(torch.get_num_threads(), self._lent if large else 1), count)
+        shares = max(threads, 2) if large and pieces > 1 else threads
+        if shares <= 1:
+            return kernel(0, count, *arguments)
+        left = iter(list(pairwise(_cuts(work, count, pieces * shares))))
+
+        def take() -> None:
+            for piece in left:  # each goes to one thread: the interpreter's lock is held in between
+                kernel(*piece, *arguments)
+
+        with self._offered(take) as helpers:
+            helpers += [self._pool.submit(take) for _ in range(threads - 1)]
+            take()
+        for helper in helpers:
+            if not helper.cancel():  # what has not begun would find nothing left
+                helper.result()
+        return None
+
+    def wait(self, for_what: Future[Result]) -> Result:
+        """The result, once it is there; until then this thread takes a share of kernels that are under way."""
+        for_what.add_done_callback(self._wake)
+        while not for_what.done():
+            with self._changed:
+                if not self._offers and not for_what.done():
+                    self._changed.wait()
+                if not self._offers:
+                    continue
+                _, (take, helpers) = self._offers.popitem()  # when it comes back, nothing is left of it
+                helper = Future[None]()
+                helper.set_running_or_notify_cancel()
+                helpers.append(helper)
+            try:
+                take()
+                helper.set_result(None)
+            except BaseException as error:
+                helper.set_exception(error)
+        return for_what.result()
+
+    @contextmanager
+    def _offered(self, take: Callable[[], None]) -> Iterator[list[Future[None]]]:
+        """Inside, threads that wait may take a share of the work; gives the list of who did."""
+        helpers: list[Future[None]] = []
+        try:
+            with self._changed:
+                self._offers[id(helpers)] = take, helpers
+                self._changed.notify_all()
+            yield helpers
+        finally:
+            with self._changed:
+                self._offers.pop(id(helpers), None)
+
+    def _wake(self, _: Future[Any]) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """For all kernels at once; its threads begin as they are needed."""
+        return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="aceglt-kernel")
+
+
+def _cuts(work: Any, count: int, pieces: int) -> list[int]:
+    """Where each piece begins, and the end."""
+    if isinstance(work, int):
+        return [count * i // pieces for i in range(pieces + 1)]
+    total = int(work[-1])
+    inner = [int(work.searchsorted(total * i // pieces)) for i in range(1, pieces)]
+    return [0, *inner, count]
+
+
+class Spare:
+    """Cores that no training needs for itself: for work beside trainings, while there are enough that every training
+    may have one, and for the compiled kernels of all of them."""
+
+    def __init__(self, cores: int, workers: Workers) -> None:
+        self._cores, self._trainings, self._beside, self._lock = cores, 0, 0, Lock()
+        self._pool, self._workers = ThreadPoolExecutor(cores), workers
+
+    def close(self) -> None:
+        """Trainings are over."""
+        self._pool.shutdown()
+        self._workers.lend(1)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Inside, one more training is under way."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def submit(self, work: Callable[[], Result]) -> Callable[[], Result] | None:
+        """Begin some work beside a training, if there is a core for that; until it ends, it has one of its own. The
+        function that is returned waits for the result."""
+        if 2 * self._trainings > self._cores:
+            return None
+        self._count(0, 1)
+
+        def do() -> Result:
+            try:
+                return work()
+            finally:
+                self._count(0, -1)
+
+        begun = self._pool.submit(do)
+        return lambda: self._workers.wait(begun)
+
+    def _count(self, trainings: int, beside: int = 0) -> None:
+        with self._lock:
+            self._trainings += trainings
+            self._beside += beside
+            self._workers.lend(max(1, self._cores // max(1, self._trainings + self._beside)))
+
+
+def side_by_side(
+    train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, workers: int
+) -> list[Result]:
+    """The results of training each group, `workers` at a time, with one thread each, so that results are bitwise the
+    same whatever else is trained.
+
+    The first error, also one that the observer raises, ends the training of all groups at their next epoch.
+    """
+    turns = _Turns(observer)
+    with _one_thread_each(), ThreadPoolExecutor(workers) as pool:
+        trainings = [pool.submit(train, group, turns) for group in groups]
+        try:
+            wait_for(trainings, return_when=FIRST_EXCEPTION)
+        finally:  # also when this thread is interrupted
+            turns.over = True
+            pool.shutdown(cancel_futures=True)
+    for training in trainings:
+        if not training.cancelled() and not isinstance(training.exception(), _Over):
+            training.result()  # raises what ended the others
+    return [training.result() for training in trainings]
+
+
+class _Over(Exception):  # noqa: N818
+    """Ends a training that nobody waits for any more."""
+
+
+class _Turns:
+    """Lets the threads tell the observer one at a time, and ends them when it is over."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer, self._lock, self.over = observer, Lock(), False
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        with self._lock:
+            if self.over:
+                raise _Over
+            try:
+                if self._observer is not None:
+                    self._observer.on_epoch(epoch, epochs, runs, best)
+            except BaseException:
+                self.over = True
+                raise
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Inside, an operation has one thread, also in threads that begin there."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,75 @@
+"""The operations that take the time of a training, in plain torch: what backends compute faster, and nothing else."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from aceglt.numerics import rng
+
+if TYPE_CHECKING:
+    from aceglt.numerics.graph import Block, GraphBatch
+
+with warnings.catch_warnings():  # torch says once per process that CSR tensors are in beta
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1.0]), (1, 1))
+
+
+class Kernels:
+    """Sparse products and random draws. A backend overrides what it has a faster way for; the results are the same to
+    rounding, and those of draws bit by bit."""
+
+    sparse_gradient: float = 0.04
+    """Share of non-zeros in X below which Xᵀ·G is computed as a sparse product: its long rows reuse the cache less."""
+
+    def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
+        """left · dense, into `out` if given; left is CSR or dense."""
+        if out is None:
+            out = dense.new_empty(left.shape[0], dense.shape[1])
+        return torch.addmm(out, left, dense, beta=0, out=out)  # the plain operator would clear and copy the output
+
+    def each_run(self, left: Tensor, right: Tensor) -> Tensor:
+        """[S, n, H] products of one (CSR or dense) matrix with each run's, right [S, m, H]."""
+        if right.is_cuda and not left.is_sparse_csr:
+            return torch.matmul(left, right)
+        out = right.new_empty(len(right), left.shape[0], right.shape[2])
+        for run, dense in enumerate(right):
+            self.product(left, dense, out[run])
+        return out
+
+    def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
+        """[A] inner products left[target] · right[source] for the arcs of a block, without an arcs × width tensor."""
+        ones = left.new_ones(block.num_arcs)
+        products: Tensor = torch.sparse.sampled_addmm(block.csr(ones), left, right.t(), beta=0.0).values()
+        return products
+
+    def linear(self, h: Tensor, weight: Tensor) -> Tensor:
+        """[S, N, C] = h · weight, h [S, N, H] wide and weight [S, H, C] narrow."""
+        return h @ weight
+
+    def normalised(self, batch: GraphBatch, edge_values: Tensor) -> Tensor | None:
+        """[A] what `ops.normalise` defines, with its gradient; None where there is no shorter way."""
+        return None
+
+    def uniform(self, key: Tensor, n: int) -> Tensor:
+        """See `rng.uniform`."""
+        return rng.uniform(key, n)
+
+    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
+        """See `rng.keep_mask`."""
+        return rng.keep_mask(key, n, drop, dtype)
+
+    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
+        """See `rng.keep_rows`."""
+        return rng.keep_rows(key, rows, width, drop, dtype)
+
+    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
+        """h [S, n, width] with what `keep_rows` keeps of it scaled up, and 0 elsewhere; None where that is no shorter
+        than to draw and multiply."""
+        return None
+
+
+PLAIN = Kernels()

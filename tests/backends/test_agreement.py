@@ -1,0 +1,212 @@
+"""Every backend computes what the reference does: forward, gradients and a whole training, for every backbone × task ×
+precision × sparsity. A new backbone or task joins by adding a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from samples import generator, random_masks
+from torch import Tensor
+from torch_geometric.nn import SAGEConv
+
+from aceglt.backbones import GAT, GCN, GIN, Backbone, Dropout, ResGCN
+from aceglt.backbones.module import ModuleBackbone
+from aceglt.backends import Backend, Cpu, Reference
+from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.numerics import rng
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems import Problem
+from aceglt.problems.base import Soft
+from aceglt.training.fit import Fit, fit, initial_scores
+
+SEEDS = (3, 8)
+EPOCHS = 5
+HIDDEN = 48
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+SCORING = Scoring(lambda_edges=1e-3, lambda_weights=1e-3, decay=True, clamp=False, epoch="last")
+
+
+class OwnSage(torch.nn.Module):
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.first, self.second = SAGEConv(in_features, 8), SAGEConv(8, out_features)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        result: Tensor = self.second(torch.relu(self.first(x, edge_index)), edge_index)
+        return result
+
+
+BACKBONES: dict[str, Callable[[Problem], Backbone]] = {
+    "gcn": lambda p: GCN(p.x.shape[1], p.out_features, HIDDEN),
+    "gin": lambda p: GIN(p.x.shape[1], p.out_features, HIDDEN),
+    "gat": lambda p: GAT(p.x.shape[1], p.out_features, 8, heads=2),
+    "resgcn": lambda p: ResGCN(p.x.shape[1], p.out_features, 8, layers=3),
+    "own": lambda p: ModuleBackbone(OwnSage, p.graph, p.x, p.out_features),
+}
+TASKS: dict[str, dict[str, Any]] = {
+    "node": {"task": "node"},
+    "several labels": {"task": "node"},
+    "inductive": {"task": "inductive"},
+    "link": {"task": "link", "embedding": 6},
+    "infoclust": {"task": "link", "embedding": 6, "objective": "infoclust"},
+}
+SPARSITIES = ("nothing pruned", "50 %", "90 %", "99 %", "units dead", "a matrix dead", "no feature read")
+
+
+def sparse_data(several: bool = False) -> Any:
+    """Three classes, sparse features, nodes outside the split, so that every task has something to learn from."""
+    g, nodes, features = generator(5), 72, 60
+    y = torch.arange(nodes) % 3
+    likely = torch.where(y[:, None] == y[None, :], 0.12, 0.02)
+    edge_index = (torch.rand(nodes, nodes, generator=g) < likely).triu(1).nonzero().t().contiguous()
+    x = torch.rand(nodes, features, generator=g) * (torch.rand(nodes, features, generator=g) < 0.1)
+    x[torch.arange(nodes), y * 20 + torch.arange(nodes) % 5] = 1.0
+    part = torch.arange(nodes) // 12
+    labels = torch.stack([y == 0, y != 1], dim=1).float() if several else y
+    masks = {"train_mask": part == 0, "val_mask": part == 1, "test_mask": part == 2}
+    return SimpleNamespace(x=x, edge_index=edge_index, y=labels, **masks)
+
+
+@cache
+def problem_of(task: str) -> Problem:
+    return Problem.from_data(sparse_data(task == "several labels"), "tiny", **TASKS[task])
+
+
+def rising(problem: Problem) -> Problem:
+    """The same problem with a metric that is better after every epoch, by 1 and something that depends smoothly on the
+    outputs: the last epoch is kept, and validation passes can be compared."""
+    calls, kind = torch.zeros((), dtype=torch.float64, device=problem.device), type(problem)
+
+    class Rising(kind):  # type: ignore[misc, valid-type]
+        def measure(self, outputs: Tensor, split: str) -> Tensor:
+            nodes = problem.reads("val")
+            read = outputs if nodes is None else outputs.index_select(1, nodes)
+            calls.add_(1)
+            return calls + 0.4 * read.double().tanh().mean(dim=(1, 2))
+
+    own: Problem = Rising(**{field.name: getattr(problem, field.name) for field in fields(problem)})
+    return own
+
+
+def masks_of(backbone: Backbone, problem: Problem, sparsity: str) -> Masks:
+    total = Counts(backbone.prunable.size, problem.graph.num_edges)
+    share = {"50 %": 0.5, "90 %": 0.1, "99 %": 0.01}.get(sparsity, 1.0)
+    keep = Counts(max(1, round(share * total.weights)), max(1, round(max(share, 0.5) * total.edges)))
+    masks = random_masks(total, keep, SEEDS)
+    parts = backbone.prunable.split(masks.weights)  # views
+    first, *_, last = parts.values()
+    if sparsity == "units dead":
+        last[:, : last.shape[1] * 3 // 4] = False
+        first[:, :, ::2] = False
+    if sparsity == "a matrix dead":
+        last[:] = False
+    if sparsity == "no feature read":
+        first[:] = False
+    return masks
+
+
+def close(mine: Tensor, reference: Tensor, dtype: torch.dtype) -> None:
+    """The difference's norm, relative to the reference's."""
+    assert mine.shape == reference.shape
+    assert bool(mine.isfinite().all())
+    assert float((mine - reference).norm()) <= TOLERANCE[dtype] * max(float(reference.norm()), 1e-6)
+
+
+def passes(backend: Backend, problem: Problem, backbone: Backbone, masks: Masks) -> tuple[Tensor, list[Tensor]]:
+    """Outputs with dropout, and their gradients in some direction."""
+    network, key = backend.network(backbone), rng.keys(SEEDS, "dropout", device=problem.device)
+    params, scores = backbone.init(SEEDS, problem.device), initial_scores(key, masks)
+    flat = params.prunable * masks.weights
+    weights = {name: part.clone().requires_grad_() for name, part in backbone.prunable.split(flat).items()}
+    values = scores.edges.clone().requires_grad_()
+    graph = problem.graph.batch(masks.edges, backbone.self_loops, backend.kernels)
+    everything = {**weights, **backbone.other.split(params.other)}
+    state = network.begin(everything, graph, values, backend.features(problem.features))
+    outputs = network.end(everything, graph, state, Dropout(key, backend.kernels))
+    direction = torch.rand(outputs.shape, generator=generator(1)).to(outputs.device)
+    grads = torch.autograd.grad((outputs * direction).sum(), [*weights.values(), values], materialize_grads=True)
+    return outputs.detach(), list(grads)
+
+
+def train(backend: Backend, problem: Problem, backbone: Backbone, masks: Masks, how: str) -> Fit:
+    key, soft = rng.keys(SEEDS, "fit", device=problem.device), None
+    if how == "teacher":
+        targets = torch.rand(2, problem.graph.num_nodes, problem.out_features, generator=generator(2))
+        soft = Soft(targets.softmax(dim=-1).to(problem.device), 2.0)
+    scoring = None if how == "weights" else SCORING
+    start = backbone.init(SEEDS, problem.device)
+    return fit(
+        problem, backbone, start, masks, EPOCHS, Training(1e-3, 5e-4), key, scoring=scoring, soft=soft, backend=backend
+    )
+
+
+def check(backend: Backend, backbone: str, task: str, precision: torch.dtype, sparsity: str, device: str) -> None:
+    problem = problem_of(task).to(device)
+    network = BACKBONES[backbone](problem)
+    if precision != torch.float32:
+        network = network.computing_in(precision)
+    masks = masks_of(network, problem, sparsity).to(device)
+    reference = Reference()
+    outputs, grads = passes(backend, problem, network, masks)
+    expected, expected_grads = passes(reference, problem, network, masks)
+    close(outputs, expected, precision)
+    close(torch.cat([g.flatten() for g in grads]), torch.cat([g.flatten() for g in expected_grads]), precision)
+    for how in ("weights", "scores", "teacher"):
+        if how == "teacher" and task == "infoclust":
+            continue  # nothing to teach
+        mine, theirs = (train(b, rising(problem), network, masks, how) for b in (backend, reference))
+        close(*(1 + found.val - found.val.round() for found in (mine, theirs)), precision)
+        if how == "weights":
+            assert mine.params is not None
+            assert theirs.params is not None
+            close(mine.params.prunable, theirs.params.prunable, precision)
+            assert not bool(mine.params.prunable[~masks.weights].any())
+        else:
+            assert mine.scores is not None
+            assert theirs.scores is not None
+            close(mine.scores.weights, theirs.scores.weights, precision)
+            close(mine.scores.edges, theirs.scores.edges, precision)
+
+
+each_backbone = pytest.mark.parametrize("backbone", BACKBONES)
+each_task = pytest.mark.parametrize("task", TASKS)
+each_precision = pytest.mark.parametrize("precision", TOLERANCE, ids=str)
+each_sparsity = pytest.mark.parametrize("sparsity", SPARSITIES)
+
+
+@each_backbone
+@each_task
+@each_precision
+@each_sparsity
+def test_the_cpu_computes_what_the_reference_does(
+    backbone: str, task: str, precision: torch.dtype, sparsity: str
+) -> None:
+    pytest.importorskip("numba")
+    check(Cpu(CompiledKernels(worth=0)), backbone, task, precision, sparsity, "cpu")
+
+
+@each_backbone
+@each_task
+@each_sparsity
+def test_without_numba_the_cpu_computes_what_the_reference_does(backbone: str, task: str, sparsity: str) -> None:
+    check(Cpu(CompiledKernels(numba=False)), backbone, task, torch.float32, sparsity, "cpu")
+
+
+@pytest.mark.gpu
+@each_backbone
+@each_task
+@each_precision
+@each_sparsity
+def test_a_gpu_computes_what_the_reference_does(
+    backbone: str, task: str, precision: torch.dtype, sparsity: str
+) -> None:
+    from aceglt.backends.cuda import Cuda
+
+    check(Cuda(), backbone, task, precision, sparsity, "cuda")
