@@ -115,7 +115,7 @@ class Places:
             (
                 part,
                 graph.part(part.nodes, part.edges).batch(alive[:, part.edges], self_loops),
-                Features(features.dense[part.nodes]),
+                features.part(part.nodes),
             )
             for part in processes.mine(parts.evaluated(graph))
         ]

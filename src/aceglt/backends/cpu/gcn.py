@@ -52,7 +52,7 @@ class GatheredFeatures(Features):
 
     def __init__(self, base: Features, block: Block) -> None:
         assert base.csr is not None
-        self.shape, self.nnz, self.csr, self.csr_t = base.shape, base.nnz, base.csr, base.csr_t
+        self._share(base)
         self._base, self._block = base, block
         self._sums = cpu.Sums(block.rowptr, block.col32, base.csr)
         self._kept: Tensor | None = None
