@@ -86,16 +86,19 @@ class _Trial:
         """The outputs; ConfigError with the reason where forward fails."""
         options = {}
         if self._takes_weight:
-            options["edge_weight"] = self._x.new_ones(edge_index.shape[1]) if weight is None else weight
+            ones = torch.ones(edge_index.shape[1], dtype=self._x.dtype, device=self._x.device)
+            options["edge_weight"] = ones if weight is None else weight
         try:
             with torch.set_grad_enabled(grad), rng.seeded(seed, self._x.device):
                 outputs: Tensor = self._module(self._x, edge_index, **options)
         except ConfigError:
             raise
         except Exception as reason:
+            sparse = self._x.layout != torch.strided
             raise ConfigError(
-                f"{self._name}: forward failed on x of shape {list(self._x.shape)} and edge_index of shape "
-                f"{list(edge_index.shape)}: {type(reason).__name__}: {reason}"
+                f"{self._name}: forward failed on {'sparse ' if sparse else ''}x of shape {list(self._x.shape)} and "
+                f"edge_index of shape {list(edge_index.shape)}: {type(reason).__name__}: {reason}"
+                + ("; a model that needs a dense x must be given one: data.x = data.x.to_dense()" if sparse else "")
             ) from reason
         return outputs
 

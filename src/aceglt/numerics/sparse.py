@@ -19,12 +19,25 @@ def as_csr(x: Tensor) -> Tensor:
     """A matrix of any of the `LAYOUTS` as CSR; x itself if it is stored so already."""
     if x.layout == torch.strided:
         return to_csr(x)
-    row, col, values = _entries(x)
+    row, col, values = entries(x)
     if x.layout == torch.sparse_csr and col.dtype == torch.int32:
         increasing = (row.diff() > 0) | (col.diff() > 0)
         if bool(increasing.all()) and bool((values != 0).all()):
             return x
     return csr_of(row, col, values, (x.shape[0], x.shape[1]))
+
+
+def entries(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, column and value of each entry of a sparse matrix, as they are stored."""
+    if x.layout == torch.sparse_coo:
+        x = x.coalesce()
+        row, col = x.indices()
+        return row, col, x.values()
+    if x.layout == torch.sparse_csr:
+        numbers = torch.arange(x.shape[0], device=x.device)
+        return numbers.repeat_interleave(x.crow_indices().diff()), x.col_indices(), x.values()
+    numbers = torch.arange(x.shape[1], device=x.device)
+    return x.row_indices(), numbers.repeat_interleave(x.ccol_indices().diff()), x.values()
 
 
 def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -42,7 +55,7 @@ def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> 
 
 def transposed(csr: Tensor) -> Tensor:
     """The transpose of a CSR matrix, as CSR."""
-    row, col, values = _entries(csr)
+    row, col, values = entries(csr)
     col, order = col.sort(stable=True)
     return torch.sparse_csr_tensor(
         pointers(col, csr.shape[1]), row[order].int(), values[order], (csr.shape[1], csr.shape[0])
@@ -78,27 +91,17 @@ def places_of(csr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dense_blocks(x: Tensor) -> Iterator[Tensor]:
-    """A matrix, dense or CSR, as dense blocks of consecutive rows, of which one at a time is made."""
+    """A tensor in one piece if it is dense; of a CSR matrix, dense blocks of rows, of which one at a time is made."""
+    if x.layout == torch.strided:
+        yield x
+        return
     size = max(1, _BLOCK // max(1, x.shape[1]))
     for first in range(0, x.shape[0], size):
         rows = torch.arange(first, min(first + size, x.shape[0]), device=x.device)
-        yield x[first : first + size] if x.layout == torch.strided else take_rows(x, rows).to_dense()
+        yield take_rows(x, rows).to_dense()
 
 
 def stored_bytes(x: Tensor) -> int:
     """What a dense or CSR tensor takes."""
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     return sum(part.numel() * part.element_size() for part in parts)
-
-
-def _entries(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Row, column and value of each entry of a sparse matrix, as they are stored."""
-    if x.layout == torch.sparse_coo:
-        x = x.coalesce()
-        row, col = x.indices()
-        return row, col, x.values()
-    if x.layout == torch.sparse_csr:
-        numbers = torch.arange(x.shape[0], device=x.device)
-        return numbers.repeat_interleave(x.crow_indices().diff()), x.col_indices(), x.values()
-    numbers = torch.arange(x.shape[1], device=x.device)
-    return x.row_indices(), numbers.repeat_interleave(x.ccol_indices().diff()), x.values()

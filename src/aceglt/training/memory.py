@@ -12,6 +12,7 @@ from aceglt.backbones.base import Backbone
 from aceglt.config import METHODS, Config
 from aceglt.methods import Ace
 from aceglt.numerics.ops import ARC_ELEMENTS_GPU
+from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 from aceglt.training.fit import threads
 from aceglt.training.partitions import Parts
@@ -154,9 +155,7 @@ class Planner:
             + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
             + 2 * self.problem.out_features * graph.num_nodes
         )
-        data = sum(
-            t.numel() * t.element_size() for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None
-        )
+        data = sum(stored_bytes(t) for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
         total = size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge)
         if self.problem.device.type == "cuda":
             total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)
