@@ -53,6 +53,8 @@ def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int)
         raise ConfigError(
             f"{name}: its outputs in evaluation mode are random; is F.dropout called without training=self.training?"
         )
+    if x.layout != torch.strided:
+        _Trial(module, name, x, weights).in_training(whole)
     fresh = _Trial(module, name, x, weights)(half)
     if not _same(fresh, trial.after_whole(half)):
         raise ConfigError(
@@ -77,6 +79,8 @@ class _Trial:
 
     def __init__(self, module: Module, name: str, x: Tensor, takes_weight: bool) -> None:
         self._name, self._x, self._takes_weight = name, x, takes_weight
+        sparse = "sparse x (a model that needs a dense one must be given one: data.x = data.x.to_dense())"
+        self._kind = "x" if x.layout == torch.strided else sparse
         self._module = copy.deepcopy(module).eval()
         with torch.no_grad(), rng.seeded(0, x.device):
             for parameter in self._module.parameters():
@@ -94,13 +98,16 @@ class _Trial:
         except ConfigError:
             raise
         except Exception as reason:
-            sparse = self._x.layout != torch.strided
             raise ConfigError(
-                f"{self._name}: forward failed on {'sparse ' if sparse else ''}x of shape {list(self._x.shape)} and "
-                f"edge_index of shape {list(edge_index.shape)}: {type(reason).__name__}: {reason}"
-                + ("; a model that needs a dense x must be given one: data.x = data.x.to_dense()" if sparse else "")
+                f"{self._name}: forward failed on {self._kind} of shape {list(self._x.shape)} and edge_index of shape "
+                f"{list(edge_index.shape)}: {type(reason).__name__}: {reason}"
             ) from reason
         return outputs
+
+    def in_training(self, edge_index: Tensor) -> None:
+        """Refuse what fails in training alone: dropout of sparse features, for one."""
+        self._module.train()
+        self(edge_index)
 
     def after_whole(self, half: Tensor) -> Tensor | None:
         """The outputs on half of the graph, from a model that has seen the whole; None where it fails."""
