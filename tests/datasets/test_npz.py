@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import resource
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from aceglt.datasets import GraphData, archive, load_npz, save_npz
 from aceglt.errors import DataError
+from aceglt.numerics.sparse import stored_bytes
 
 TENSORS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
 
@@ -56,7 +59,7 @@ def _saved(folder: Path, arrays: dict[str, Any]) -> Path:
 def _assert_equal(one: GraphData, other: GraphData) -> None:
     for name in TENSORS:
         assert getattr(one, name).dtype == getattr(other, name).dtype, name
-        assert getattr(one, name).equal(getattr(other, name)), name
+        assert getattr(one, name).to_dense().equal(getattr(other, name).to_dense()), name
 
 
 def _assert_consistent(data: GraphData) -> None:
@@ -84,19 +87,52 @@ def test_sparse_features_are_saved_sparse(tmp_path: Path, small: GraphData) -> N
     with np.load(tmp_path / "g.npz") as arrays:
         assert "x" not in arrays
         assert arrays["x_data"].shape == (2,)
-    _assert_equal(load_npz(tmp_path / "g.npz"), data)
+    loaded = load_npz(tmp_path / "g.npz")
+    assert loaded.x.layout == torch.sparse_csr
+    _assert_equal(loaded, data)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_sparse_tensors_are_saved_as_the_dense_ones_are(tmp_path: Path, small: GraphData, layout: str) -> None:
+    x = torch.zeros(4, 50)
+    x[1, 7], x[3, 0] = 0.25, -1.0
+    for name, made in (("dense", x), ("sparse", getattr(x, f"to_sparse_{layout}")())):
+        save_npz(tmp_path / f"{name}.npz", replace(small, x=made))
+    assert (tmp_path / "dense.npz").read_bytes() == (tmp_path / "sparse.npz").read_bytes()
+
+
+def test_loaded_features_are_made_dense_on_request(tmp_path: Path, small: GraphData) -> None:
+    loaded = load_npz(_saved(tmp_path, _sparse()))
+    assert loaded.dense().x.tolist() == [[0, 0, 1], [0, 0, 0], [2, 0, 0], [0, 7, 0]]
+    assert small.dense() is small
 
 
 def test_the_sparse_format_is_that_of_scipy(tmp_path: Path) -> None:
     csr = pytest.importorskip("scipy.sparse").random(4, 6, density=0.5, format="csr", rng=0)
     parts = {"x_data": csr.data, "x_indices": csr.indices, "x_indptr": csr.indptr, "x_shape": csr.shape}
     loaded = load_npz(_saved(tmp_path, _sparse(**parts)))
-    assert loaded.x.equal(torch.from_numpy(csr.toarray().astype(np.float32)))
+    assert loaded.x.to_dense().equal(torch.from_numpy(csr.toarray().astype(np.float32)))
 
 
 def test_repeated_sparse_entries_add_up(tmp_path: Path) -> None:
     loaded = load_npz(_saved(tmp_path, _sparse()))
-    assert loaded.x.tolist() == [[0, 0, 1], [0, 0, 0], [2, 0, 0], [0, 7, 0]]
+    assert loaded.x.to_dense().tolist() == [[0, 0, 1], [0, 0, 0], [2, 0, 0], [0, 7, 0]]
+
+
+def test_what_x_shape_claims_is_not_allocated(tmp_path: Path) -> None:
+    nothing = {"x_data": np.zeros(0), "x_indices": np.zeros(0, int)}
+    for shape, array in (([10**9, 2], "x_indptr"), ([4, 2 * 10**9], "x_shape"), ([4, 2**62], "x_shape")):
+        parts = {**nothing, "x_indptr": np.zeros(5, int), "x_shape": np.array(shape)}
+        path = _saved(tmp_path, _sparse(**parts))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(DataError, match=f"array {array}: "):
+            load_npz(path)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+def test_many_features_take_no_room_beside_their_entries(tmp_path: Path) -> None:
+    path = _saved(tmp_path, _sparse(x_shape=np.array([4, 2**20])))
+    assert stored_bytes(load_npz(path).x) < 100
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", "u1", "<i8", "?"])
@@ -182,6 +218,8 @@ WRONG = {
     "absurd": (_sparse(x_shape=np.array([10**9, 10**9])), r"x_shape: found \[1000000000, 1000000000\]"),
     "negative": (_sparse(x_shape=np.array([-4, 3])), r"x_shape: found \[-4, 3\]"),
     "overflow": (_sparse(x_data=np.full(4, 1e300)), r"x_data: found NaN"),
+    "infinite sum": (_sparse(x_data=np.full(4, 3e38)), r"x_data: found NaN"),
+    "sparse, empty": (_sparse(x_shape=np.array([4, 0])), r"x_shape: found shape \[4, 0\], expected at least one node"),
 }
 
 

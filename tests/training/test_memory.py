@@ -22,6 +22,7 @@ from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
+from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 from aceglt.runner import build_backbone
 from aceglt.searches.levels import Search
@@ -87,6 +88,14 @@ def test_the_estimate_is_near_what_is_taken(settings: dict[str, Any], nodes: int
     config = planned.config
     estimate = planned.needed(1, config.checkpoint_blocks, config.partitions)
     assert 0.7 < estimate / taken(planned, config, Parts(config.partitions)) < 1.5
+
+
+def test_sparse_features_are_counted_by_what_they_take() -> None:
+    dense = large_problem(400, 900)
+    x = torch.zeros(400, 5000)
+    x[:, 0] = 1.0
+    plans = [planner(replace(dense, x=made)).needed(1, False, 1) for made in (x, x.to_sparse_csr())]
+    assert plans[0] - plans[1] == 4 * 400 * 5000 - stored_bytes(x.to_sparse_csr())
 
 
 def gpu_ratio(settings: dict[str, Any]) -> float:

@@ -41,7 +41,7 @@ class ModuleBackbone(Backbone):
         model: a class or factory, called with (in_features, out_features) if it has two parameters without a default,
             with nothing if it has none; or an instance with `reset_parameters`, of which a copy is used.
         graph: the graph that the model is tried out on.
-        x: its features.
+        x: its features, dense or sparse; the model is given them so.
         out_features: the width that the outputs must have.
         prunable: which parameters are pruned; by default the weight matrices of linear maps.
 
@@ -127,7 +127,9 @@ class ModuleBackbone(Backbone):
         """Lazy parameters get their shapes, and are drawn, in the first forward pass."""
         graph = self._graph.to("cpu")
         arcs = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), False).by_run[0][0]
-        options = {"edge_weight": self._x.new_ones(arcs.shape[1]).cpu()} if takes_weight(module, self.name) else {}
+        options = (
+            {"edge_weight": torch.ones(arcs.shape[1], dtype=self._x.dtype)} if takes_weight(module, self.name) else {}
+        )
         try:
             with torch.no_grad():
                 module.eval()(self._x.cpu(), arcs, **options)

@@ -263,7 +263,7 @@ class Block(nn.Module):
 
 
 class TicketModel(nn.Module):
-    """Outputs [N, classes] from all features x [N, F] and the alive arcs edge_index [2, A].
+    """Outputs [N, classes] from all features x [N, F], dense or sparse, and the alive arcs edge_index [2, A].
 
     Arcs are those of PyG: both directions of an undirected edge, no self-loops, none twice.
     """
@@ -278,6 +278,7 @@ class TicketModel(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
+        x = x if x.layout == torch.strided else x.to_sparse_coo()  # columns can be selected of no other sparse one
         blocks: Sequence[Tensor] = [x.index_select(1, self.features)]
         for layer in self.layers:
             blocks = layer(blocks, graph)

@@ -53,6 +53,8 @@ def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int)
         raise ConfigError(
             f"{name}: its outputs in evaluation mode are random; is F.dropout called without training=self.training?"
         )
+    if x.layout != torch.strided:
+        _Trial(module, name, x, weights).in_training(whole)
     fresh = _Trial(module, name, x, weights)(half)
     if not _same(fresh, trial.after_whole(half)):
         raise ConfigError(
@@ -77,6 +79,8 @@ class _Trial:
 
     def __init__(self, module: Module, name: str, x: Tensor, takes_weight: bool) -> None:
         self._name, self._x, self._takes_weight = name, x, takes_weight
+        sparse = "sparse x (a model that needs a dense one must be given one: data.x = data.x.to_dense())"
+        self._kind = "x" if x.layout == torch.strided else sparse
         self._module = copy.deepcopy(module).eval()
         with torch.no_grad(), rng.seeded(0, x.device):
             for parameter in self._module.parameters():
@@ -86,7 +90,8 @@ class _Trial:
         """The outputs; ConfigError with the reason where forward fails."""
         options = {}
         if self._takes_weight:
-            options["edge_weight"] = self._x.new_ones(edge_index.shape[1]) if weight is None else weight
+            ones = torch.ones(edge_index.shape[1], dtype=self._x.dtype, device=self._x.device)
+            options["edge_weight"] = ones if weight is None else weight
         try:
             with torch.set_grad_enabled(grad), rng.seeded(seed, self._x.device):
                 outputs: Tensor = self._module(self._x, edge_index, **options)
@@ -94,10 +99,15 @@ class _Trial:
             raise
         except Exception as reason:
             raise ConfigError(
-                f"{self._name}: forward failed on x of shape {list(self._x.shape)} and edge_index of shape "
+                f"{self._name}: forward failed on {self._kind} of shape {list(self._x.shape)} and edge_index of shape "
                 f"{list(edge_index.shape)}: {type(reason).__name__}: {reason}"
             ) from reason
         return outputs
+
+    def in_training(self, edge_index: Tensor) -> None:
+        """Refuse what fails in training alone: dropout of sparse features, for one."""
+        self._module.train()
+        self(edge_index)
 
     def after_whole(self, half: Tensor) -> Tensor | None:
         """The outputs on half of the graph, from a model that has seen the whole; None where it fails."""

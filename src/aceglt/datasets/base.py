@@ -15,7 +15,7 @@ class GraphData:
     """
 
     name: str
-    x: torch.Tensor  # [N, F] float32
+    x: torch.Tensor  # [N, F] float32, dense or sparse
     edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
     y: torch.Tensor  # [N] int64 class of each node, or [N, T] of 0, 1 and NaN (unknown) for several labels
     train_mask: torch.Tensor  # [N] bool
@@ -27,6 +27,10 @@ class GraphData:
     @property
     def num_nodes(self) -> int:
         return self.x.shape[0]
+
+    def dense(self) -> GraphData:
+        """The same with dense features."""
+        return self if self.x.layout == torch.strided else replace(self, x=self.x.to_dense())
 
     def edge_subgraph(self, subset: torch.Tensor) -> GraphData:
         """The same nodes with a subset [A] bool of the arcs."""

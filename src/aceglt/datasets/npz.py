@@ -3,7 +3,8 @@
 Arrays: `x` [N, F] numbers, `edge_index` [2, A] integers, `y` [N] integers, or [N, T] numbers for several labels,
 `train_mask`, `val_mask` and `test_mask` [N] booleans (all three may be missing if the split is drawn), and, where
 edges have them, weights `edge_weight` [A] and features `edge_attr` [A, D]. Sparse features may take the place of `x`,
-as the parts of a scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`. Other arrays are ignored.
+as the parts of a scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`; they are read as a sparse tensor.
+Other arrays are ignored.
 """
 
 from __future__ import annotations
@@ -14,21 +15,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aceglt.datasets.archive import MAX_BYTES, Array, read_arrays, write_arrays
+from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
+from aceglt.numerics.sparse import as_csr, csr_of
 
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
 _NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *_EDGES, "batch")
 
+# A graph's weights have a row for every feature, so a few bytes may not claim any number of them.
+_FEATURES, _PER_ENTRY = 1 << 20, 4
+
 _KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b"}
 _NUMBERS, _INTEGERS, _BOOLEANS = _KINDS
 
 
 def load_npz(path: str | Path) -> GraphData:
-    """Load a graph from an `.npz` file; its name is the file's stem.
+    """Load a graph from an `.npz` file; its name is the file's stem. Sparse features stay sparse, in CSR.
 
     Nothing is unpickled. Raises `DataError`, naming the file and the array, for a file that is missing,
     damaged or too big, and for arrays that are missing, of the wrong type or shape, or contradict each other.
@@ -39,11 +44,11 @@ def load_npz(path: str | Path) -> GraphData:
 def save_npz(path: str | Path, data: GraphData) -> None:
     """Write `data` in the format that `load_npz` reads; an existing file is replaced in one step.
 
-    Features with less than a third of their entries non-zero are written as sparse ones.
+    Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero.
     """
-    x = data.x.detach().cpu().numpy()
-    sparse = 3 * np.count_nonzero(x) < x.size
-    arrays = _csr(x) if sparse else {"x": x}
+    x = data.x.detach().cpu()
+    sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
+    arrays = _parts(as_csr(x)) if sparse else {"x": x.numpy()}
     for name in ("edge_index", "y", *_MASKS):
         arrays[name] = getattr(data, name).cpu().numpy()
     for name in _EDGES:
@@ -63,13 +68,11 @@ class _Reader:
         if "batch" in self.arrays:
             raise self.wrong("batch", "a batch of graphs", "one graph: graph-level tasks are not supported")
         x = self.features()
-        num_nodes = len(x)
+        num_nodes = x.shape[0]
         arcs = self.take("edge_index", _INTEGERS, (2, None))
         self.check_range("edge_index", arcs, num_nodes)
         edges = {name: self.edge_values(name, arcs.shape[1]) for name in _EDGES if name in self.arrays}
-        return GraphData(
-            self.path.stem, torch.from_numpy(x), _long(arcs), self.targets(num_nodes), *self.masks(num_nodes), **edges
-        )
+        return GraphData(self.path.stem, x, _long(arcs), self.targets(num_nodes), *self.masks(num_nodes), **edges)
 
     def masks(self, num_nodes: int) -> list[torch.Tensor]:
         """The split; without any mask, nobody's, since it may yet be drawn."""
@@ -88,34 +91,46 @@ class _Reader:
         values = self.take(name, _NUMBERS, (num_arcs,) if name == "edge_weight" else (num_arcs, None))
         return torch.from_numpy(values.astype(np.float32))
 
-    def features(self) -> npt.NDArray[np.float32]:
+    def features(self) -> torch.Tensor:
+        """Dense, or CSR where the file has that."""
         sparse = [name for name in _SPARSE if name in self.arrays]
         if "x" in self.arrays and sparse:
             raise self.wrong("x", f"{sparse[0]} as well", "either x or x_data, x_indices, x_indptr and x_shape")
-        x = self.sparse_features() if sparse else self.take("x", _NUMBERS, (None, None))
-        name = "x_data" if sparse else "x"
-        if 0 in x.shape:
-            raise self.wrong(name, f"shape {list(x.shape)}", "at least one node and one feature")
-        with np.errstate(over="ignore"):
-            x = x.astype(np.float32, order="C", copy=False)
-        if not np.isfinite(x).all():
-            raise self.wrong(name, "NaN, infinite or huge values", "finite numbers that fit float32")
-        return x
+        if sparse:
+            return self.sparse_features()
+        x = self.take("x", _NUMBERS, (None, None))
+        self.check_not_empty("x", x.shape)
+        return torch.from_numpy(self.finite("x", x))
 
-    def sparse_features(self) -> Array:
-        shape = self.take("x_shape", _INTEGERS, (2,))
-        num_nodes, num_features = int(shape[0]), int(shape[1])
-        if min(num_nodes, num_features) < 0 or 4 * num_nodes * num_features > MAX_BYTES:
-            raise self.wrong("x_shape", f"{[num_nodes, num_features]}", f"a matrix of at most {MAX_BYTES} bytes")
+    def sparse_features(self) -> torch.Tensor:
+        """What is allocated is bounded by the arrays that are there, whatever `x_shape` says."""
+        num_nodes, num_features = (int(size) for size in self.take("x_shape", _INTEGERS, (2,)))
         data = self.take("x_data", _NUMBERS, (None,))
+        most = max(_FEATURES, _PER_ENTRY * len(data))
+        if min(num_nodes, num_features) < 0 or num_features > most:
+            expected = f"sizes from 1 and, for {len(data)} numbers in x_data, at most {most} features"
+            raise self.wrong("x_shape", f"{[num_nodes, num_features]}", expected)
+        self.check_not_empty("x_shape", (num_nodes, num_features))
         columns = self.take("x_indices", _INTEGERS, (len(data),))
         self.check_range("x_indices", columns, num_features)
-        rows = np.repeat(np.arange(num_nodes), self.row_lengths(num_nodes, len(data)))
-        x = np.zeros((num_nodes, num_features), dtype=np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Repeated entries add up, as in scipy.
-            np.add.at(x, (rows, columns), data.astype(np.float32))
+        lengths = torch.from_numpy(self.row_lengths(num_nodes, len(data)))
+        values = torch.from_numpy(self.finite("x_data", data))
+        rows = torch.arange(num_nodes).repeat_interleave(lengths)
+        x = csr_of(rows, _long(columns), values, (num_nodes, num_features))  # repeated entries add up, as in scipy
+        self.finite("x_data", x.values().numpy())
         return x
+
+    def check_not_empty(self, name: str, shape: tuple[int, ...]) -> None:
+        if 0 in shape:
+            raise self.wrong(name, f"shape {list(shape)}", "at least one node and one feature")
+
+    def finite(self, name: str, array: Array) -> npt.NDArray[np.float32]:
+        """Numbers as float32; raises where they do not fit."""
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32, order="C", copy=False)
+        if not np.isfinite(array).all():
+            raise self.wrong(name, "NaN, infinite or huge values", "finite numbers that fit float32")
+        return array
 
     def row_lengths(self, num_nodes: int, nonzeros: int) -> npt.NDArray[np.int64]:
         starts = self.take("x_indptr", _INTEGERS, (num_nodes + 1,))
@@ -153,8 +168,8 @@ def _long(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.int64, order="C", copy=False))
 
 
-def _csr(x: Array) -> dict[str, Array]:
-    rows, columns = np.nonzero(x)
-    ends = np.cumsum(np.bincount(rows, minlength=len(x)))
-    parts = (x[rows, columns], columns, np.concatenate([[0], ends]), np.array(x.shape))
+def _parts(csr: torch.Tensor) -> dict[str, Array]:
+    """The arrays of a CSR matrix, with the index type that files have always had."""
+    indices, rowptr = csr.col_indices().long(), csr.crow_indices().long()
+    parts = (csr.values().numpy(), indices.numpy(), rowptr.numpy(), np.array(csr.shape))
     return dict(zip(_SPARSE, parts, strict=True))

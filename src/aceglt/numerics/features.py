@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.numerics.csr import full, to_csr
+from aceglt.numerics.csr import full
 from aceglt.numerics.graph import pointers
 from aceglt.numerics.kernels import PLAIN, Kernels
+from aceglt.numerics.sparse import as_csr, places_of, take_columns, take_rows, transposed
 
 SPARSE = 0.13
 """Share of non-zeros below which X is held as CSR: X·W then reads each row of W once per non-zero, which is less work
@@ -19,14 +21,39 @@ on two cores, and not wrong on a GPU."""
 
 
 class Features:
-    """Node features X [N, F], shared by all runs; kept sparse for the products where that is cheaper."""
+    """Node features X [N, F], shared by all runs; kept sparse for the products where that is cheaper.
+
+    X is given dense or sparse. A sparse X is made dense only where its products are cheaper so.
+    """
+
+    shape: tuple[int, int]
+    kernels: Kernels
+    csr: Tensor | None
+    """X, where X·W is cheaper with a sparse one."""
+    entries: int
+    """How many entries dropout draws for: dropping a zero changes nothing, so those of a sparse X are left out."""
 
     def __init__(self, x: Tensor, kernels: Kernels = PLAIN, sparse: float = SPARSE) -> None:
-        self.shape = (x.shape[0], x.shape[1])
-        self.dense, self.kernels = x, kernels
-        self.nnz = int(torch.count_nonzero(x))
-        self.density = self.nnz / max(1, x.numel())
-        self.csr = to_csr(x) if self.density < sparse else None
+        """Held as CSR where the share of non-zeros is below `sparse`."""
+        given_sparse = x.layout != torch.strided
+        x = as_csr(x) if given_sparse else x
+        nnz = x.values().numel() if given_sparse else int(torch.count_nonzero(x))
+        density = nnz / max(1, x.numel())
+        self.kernels, self._density = kernels, density
+        self._store(lambda: x, (x.shape[0], x.shape[1]), as_csr(x) if density < sparse else None)
+
+    def _store(
+        self,
+        given: Callable[[], Tensor],
+        shape: tuple[int, int],
+        csr: Tensor | None,
+        transpose: Callable[[], Tensor] | None = None,
+        among: tuple[Features, Tensor] | None = None,
+    ) -> None:
+        """Keep X as `given` makes it, and what its products read; `among` are the features, and the nodes of theirs,
+        that dropout draws for together with these."""
+        self._given, self.shape, self.csr, self._transpose, self._among = given, shape, csr, transpose, among
+        self.entries = among[0].entries if among else shape[0] * shape[1] if csr is None else csr.values().numel()
         self._blocks: _Blocks | None = None
 
     def using(self, kernels: Kernels) -> Features:
@@ -36,25 +63,50 @@ class Features:
         made.__dict__.pop("csr_t", None)
         return made
 
+    def _share(self, base: Features) -> None:
+        """Keep what other features keep."""
+        vars(self).update(vars(base))
+
+    @property
+    def x(self) -> Tensor:
+        """[N, F] X as it was given: dense, or CSR."""
+        return self._given()
+
+    @cached_property
+    def dense(self) -> Tensor:
+        return self.x.to_dense()
+
     @cached_property
     def csr_t(self) -> Tensor | None:
-        """The transpose, where the gradient is a sparse product."""
-        if self.csr is None or self.density >= self.kernels.sparse_gradient:
+        """Xᵀ, where Xᵀ·G is cheaper with a sparse one."""
+        if self.csr is None or self._density >= self.kernels.sparse_gradient:
             return None
-        return to_csr(self.dense.t())
+        return transposed(self.csr) if self._transpose is None else self._transpose()
+
+    @cached_property
+    def nnz(self) -> int:
+        return self.csr.values().numel() if self.csr is not None else int(torch.count_nonzero(self.dense))
+
+    def of_run(self, run: int) -> Tensor:
+        """[N, F] X as one run has it, dense or CSR."""
+        return self.x
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
         result: Tensor = _FeatureMatmul.apply(full(weight), self)
         return result.to(weight.dtype)
 
-    @property
-    def entries(self) -> int:
-        """How many entries dropout draws for: dropping a zero changes nothing, so those of a sparse X are left out."""
-        return self.nnz if self.csr is not None else self.shape[0] * self.shape[1]
+    def product(self, weight: Tensor) -> Tensor:
+        """`matmul`, without a gradient."""
+        return self.kernels.each_run(self.dense if self.csr is None else self.csr, weight)
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        """[S, F, H] of the weight, from that [S, N, H] of the product."""
+        return self.kernels.each_run(self.dense.t() if self.csr_t is None else self.csr_t, grad)
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
+        keep = keep if self._among is None else keep[:, self._drawn]
         if self.csr is None:
             return DroppedFeatures(self.kernels, self.dense * keep.view(-1, *self.shape) * scale)
         blocks = self._blocks
@@ -62,89 +114,50 @@ class Features:
             blocks = self._blocks = _Blocks(self.csr, keep.shape[0])
         return DroppedFeatures(self.kernels, *blocks.dropped(keep, scale))
 
-    def of_run(self, run: int) -> Tensor:
-        """[N, F] X as one run has it."""
-        return self.dense
+    def part(self, nodes: Tensor) -> Features:
+        """The features of some nodes [n], kept as suits them."""
+        return Features(take_rows(self.x, nodes), self.kernels)
 
     def rows(self, nodes: Tensor) -> Features:
-        """The features of some nodes, which draw for dropout what they do among all."""
-        return _FeatureRows(self, nodes)
+        """The features of some nodes [n], kept as all are, which draw for dropout what they do among all."""
+        made = copy(self)
+        csr = None if self.csr is None else take_rows(self.csr, nodes)
+        _forget(made)
+        made._store(lambda: take_rows(self.x, nodes), (len(nodes), self.shape[1]), csr, None, (self, nodes))
+        return made
 
     def columns(self, kept: Tensor) -> Features:
         """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
-        return _FeatureColumns(self, kept)
+        made, whole = copy(self), self.csr_t
+        csr = None if self.csr is None else take_columns(self.csr, kept)
+        transpose = None if whole is None else lambda: take_rows(whole, kept.nonzero().squeeze(1))
+        _forget(made)
+        made._store(lambda: take_columns(self.x, kept), (self.shape[0], int(kept.sum())), csr, transpose)
+        return made
 
     def permuted(self, order: Tensor) -> PermutedFeatures:
         """X with its rows in another order for each run, order [S, N]."""
         return PermutedFeatures(self, order)
 
-    def _entries_of(self, nodes: Tensor) -> Tensor:
-        """Where the entries of some rows are among those of all rows."""
-        if self.csr is None:
-            return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
-        first, counts = self.csr.crow_indices()[nodes].long(), self.csr.crow_indices().diff()[nodes].long()
-        before = counts.cumsum(0) - counts
-        return torch.arange(int(counts.sum()), device=nodes.device) + (first - before).repeat_interleave(counts)
-
-    def product(self, weight: Tensor) -> Tensor:
-        """`matmul`, without a gradient."""
-        return self.kernels.each_run(self.csr if self.csr is not None else self.dense, weight)
-
-    def gradient(self, grad: Tensor) -> Tensor:
-        """[S, F, H] of the weight, from that [S, N, H] of the product."""
-        return self.kernels.each_run(self.csr_t if self.csr_t is not None else self.dense.t(), grad)
-
-
-class _FeatureRows(Features):
-    """Features of some nodes, kept as those of all nodes are."""
-
-    def __init__(self, base: Features, nodes: Tensor) -> None:
-        self.dense = base.dense[nodes]
-        self.shape = (len(nodes), base.shape[1])
-        self.nnz = int(torch.count_nonzero(self.dense))
-        self.density, self.kernels = base.density, base.kernels
-        self.csr = None if base.csr is None else to_csr(self.dense)
-        self._blocks = None
-        self._entries = base.entries
-        self._drawn = base._entries_of(nodes)
-
-    @property
-    def entries(self) -> int:
-        return self._entries
-
-    def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
-        return super().dropped(keep[:, self._drawn], scale)
-
-
-class _FeatureColumns(Features):
-    """Some of the columns of sparse features, kept as all of them are."""
-
-    def __init__(self, base: Features, kept: Tensor) -> None:
-        assert base.csr is not None
-        self.shape = (base.shape[0], int(kept.sum()))
-        rowptr, col, values = _parts(base.csr)
-        rowptr, col, values = _compact(rowptr, col, values, kept[col])
-        number = kept.cumsum(0, dtype=col.dtype) - 1
-        self.csr = torch.sparse_csr_tensor(rowptr, number[col], values, self.shape)
-        self.nnz, self.density, self.kernels = len(col), base.density, base.kernels
-        self._base, self._columns = base, kept
-
     @cached_property
-    def csr_t(self) -> Tensor | None:
-        return None if self._base.csr_t is None else _some_rows(self._base.csr_t, self._columns)
+    def _drawn(self) -> Tensor:
+        """Where the entries are among those that dropout draws for."""
+        assert self._among is not None
+        base, nodes = self._among
+        places = base._places(nodes)
+        return places if base._among is None else base._drawn[places]
+
+    def _places(self, nodes: Tensor) -> Tensor:
+        """Where the entries of some rows are among those of all rows."""
+        if self.csr is not None:
+            return places_of(self.csr, nodes)[0]
+        return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
 
 
-def _some_rows(csr: Tensor, kept: Tensor) -> Tensor:
-    """A CSR matrix without the rows that are not kept."""
-    rowptr, col, values = _parts(csr)
-    counts = rowptr.diff()
-    inside = kept.repeat_interleave(counts)
-    rowptr = torch.cat([rowptr.new_zeros(1), counts[kept].cumsum(0, dtype=rowptr.dtype)])
-    return torch.sparse_csr_tensor(rowptr, col[inside], values[inside], (len(rowptr) - 1, csr.shape[1]))
-
-
-def _parts(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return csr.crow_indices(), csr.col_indices(), csr.values()
+def _forget(features: Features) -> None:
+    """What was made of other features."""
+    for name in ("dense", "csr_t", "nnz", "_drawn"):
+        vars(features).pop(name, None)
 
 
 class DroppedFeatures:
@@ -210,13 +223,27 @@ def _compact(rowptr: Tensor, col: Tensor, values: Tensor, keep: Tensor) -> tuple
 class PermutedFeatures(Features):
     """Features whose rows every run has in an order of its own, for passes without dropout.
 
-    X itself is not copied: its product with a weight is permuted.
+    X itself is not copied: its product with a weight is permuted, and what is kept is X in the order of the nodes.
     """
 
     def __init__(self, base: Features, order: Tensor) -> None:
-        self.shape, self.nnz, self.density, self.kernels = base.shape, base.nnz, base.density, base.kernels
-        self._base = base
-        self._order = order  # [S, N]
+        self._share(base)
+        self._base, self._order = base, order  # order [S, N]
+
+    def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:
+        raise NotImplementedError("permuted features are for passes without dropout")
+
+    def rows(self, nodes: Tensor) -> Features:
+        raise NotImplementedError("permuted features are of all nodes")
+
+    def part(self, nodes: Tensor) -> Features:
+        return self.rows(nodes)
+
+    def columns(self, kept: Tensor) -> Features:
+        return PermutedFeatures(self._base.columns(kept), self._order)
+
+    def permuted(self, order: Tensor) -> PermutedFeatures:
+        return PermutedFeatures(self._base, self._order.gather(1, order))
 
     def product(self, weight: Tensor) -> Tensor:
         return _gather_rows(self._base.product(weight), self._order)
@@ -225,7 +252,7 @@ class PermutedFeatures(Features):
         return self._base.gradient(_gather_rows(grad, self._order.argsort(dim=1)))
 
     def of_run(self, run: int) -> Tensor:
-        return self._base.dense[self._order[run]]
+        return take_rows(self._base.x, self._order[run])
 
 
 class _FeatureMatmul(torch.autograd.Function):

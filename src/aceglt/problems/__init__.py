@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aceglt.config import Config
+from aceglt.config.own import is_own
+from aceglt.datasets.base import GraphData
 from aceglt.problems.base import Problem
 from aceglt.problems.inductive import InductiveProblem
 from aceglt.problems.link import LinkProblem
@@ -14,7 +16,13 @@ TASKS: dict[str, type[Problem]] = {"node": NodeProblem, "inductive": InductivePr
 
 
 def build_problem(config: Config, data: Any, name: str | None = None) -> Problem:
-    """The problem that a configuration makes of data; `name` is for messages, the data's own unless given."""
+    """The problem that a configuration makes of data; `name` is for messages, the data's own unless given.
+
+    A user's own model is given features as the user's data has them; those of a file, which are sparse to take less
+    room there, are made dense for it.
+    """
+    if is_own(config.backbone) and isinstance(data, GraphData):
+        data = data.dense()
     return Problem.from_data(data, name, config.task, config.directed, **config.task_options)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from aceglt.backbones.base import Weights
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.sparse import dense_blocks
 
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
@@ -65,7 +66,7 @@ class Problem(ABC):
     name: str
     graph: Graph
     """The training graph: what masks and scores are about."""
-    x: Tensor  # [N, F]
+    x: Tensor  # [N, F] dense or CSR
 
     task: ClassVar[str]
 
@@ -145,12 +146,13 @@ class Problem(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for equal problems: task, graph, features, labels and split."""
+        """Equal for equal problems: task, graph, features (however they are stored), labels and split."""
         digest = hashlib.sha256(f"{self.task} {self.graph.fingerprint}".encode())
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
-                digest.update(value.cpu().contiguous().numpy().tobytes())
+                for block in dense_blocks(value):
+                    digest.update(block.cpu().contiguous().numpy().tobytes())
             elif isinstance(value, Problem):
                 digest.update(value.fingerprint.encode())
         return digest.hexdigest()[:32]

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from aceglt.errors import DataError
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.sparse import LAYOUTS, as_csr, entries
+
+_INT32 = 2**31 - 1
 
 
 def check_one_graph(data: Any, name: str) -> None:
@@ -39,13 +42,40 @@ def attribute(data: Any, name: str, part: str) -> Tensor:
 
 
 def checked_features(x: Tensor, name: str) -> Tensor:
+    """[N, F] in the default type of number: dense, or CSR if it is given in any sparse layout."""
     if x.dim() != 2 or 0 in x.shape:
         raise DataError(f"{name}: x must be [nodes, features] and not empty, found shape {list(x.shape)}")
-    x = x.to(torch.get_default_dtype())
-    bad = (~torch.isfinite(x)).any(dim=1).nonzero().squeeze(1)
+    if x.layout != torch.strided:
+        x = _checked_sparse(x, name)
+        finite = torch.isfinite(x.values())
+        bad = torch.arange(x.shape[0]).repeat_interleave(x.crow_indices().diff())[~finite].unique()
+    else:
+        x = x.to(torch.get_default_dtype())
+        bad = (~torch.isfinite(x)).any(dim=1).nonzero().squeeze(1)
     if len(bad):
         raise DataError(f"{name}: x has NaN or infinite values at {len(bad)} nodes, the first is node {int(bad[0])}")
     return x
+
+
+def _checked_sparse(x: Tensor, name: str) -> Tensor:
+    """As CSR; refuses what is no plain matrix, or has indices, which torch need not check, that lead outside it."""
+    if x.layout not in LAYOUTS or x.dense_dim() or x.is_complex() or x.shape[1] > _INT32:
+        raise DataError(
+            f"{name}: x must be dense or a matrix of real numbers in COO, CSR or CSC, found {x.dtype} of shape "
+            f"{list(x.shape)} in {x.layout} with {x.dense_dim()} dense dimension(s)"
+        )
+    x, fits = x.to(torch.get_default_dtype()), True
+    if x.layout == torch.sparse_coo:
+        x = x.coalesce()
+    else:
+        starts = x.crow_indices() if x.layout == torch.sparse_csr else x.ccol_indices()
+        fits = int(starts[0]) == 0 and int(starts[-1]) == len(x.values()) and bool((starts.diff() >= 0).all())
+    if fits:
+        indices = zip(x.shape, entries(x)[:2], strict=True)
+        fits = not len(x.values()) or all(0 <= int(i.min()) <= int(i.max()) < size for size, i in indices)
+    if not fits:
+        raise DataError(f"{name}: x is a sparse tensor whose indices do not fit its shape {list(x.shape)}")
+    return as_csr(x)
 
 
 def checked_graph(data: Any, name: str, num_nodes: int, directed: bool) -> Graph:

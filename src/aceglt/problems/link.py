@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aceglt.errors import DataError
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.sparse import take_rows
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
@@ -95,8 +96,8 @@ class LinkProblem(Problem):
     def part(self, nodes: Tensor, edges: Tensor) -> LinkProblem:
         """Positives are the part's edges, negatives its other pairs; there is nothing to be measured."""
         none = self.val[:, :0]
-        graph = self.graph.part(nodes, edges)
-        return replace(self, graph=graph, x=self.x[nodes], val=none, val_negatives=none, test=none, test_negatives=none)
+        graph, x = self.graph.part(nodes, edges), take_rows(self.x, nodes)
+        return replace(self, graph=graph, x=x, val=none, val_negatives=none, test=none, test_negatives=none)
 
     def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
         """The embeddings as they are, for inner products over the temperature: which pairs the student is taught on is

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aceglt.backends import kernels
 from aceglt.numerics import ops
+from aceglt.numerics.sparse import take_rows
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.checks import (
     attribute,
@@ -81,8 +82,8 @@ class NodeProblem(Problem):
         number = torch.full((len(self.x),), -1, device=nodes.device)
         number[nodes] = torch.arange(len(nodes), device=nodes.device)
         train, val, test = (n[n >= 0] for n in (number[split] for split in (self.train, self.val, self.test)))
-        graph = self.graph.part(nodes, edges)
-        return NodeProblem(self.name, graph, self.x[nodes], self.y[nodes], train, val, test, self.num_classes)
+        graph, x = self.graph.part(nodes, edges), take_rows(self.x, nodes)
+        return NodeProblem(self.name, graph, x, self.y[nodes], train, val, test, self.num_classes)
 
     def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
         if smoothing:

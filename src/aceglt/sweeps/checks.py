@@ -10,6 +10,7 @@ from aceglt.backbones import Backbone
 from aceglt.config import Config
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
+from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
@@ -49,5 +50,4 @@ def memory(config: Config, problem: Problem, backbone: Backbone) -> int:
     program = 2**29
     trained = len(config.seeds) * (backbone.prunable.size + problem.graph.num_edges)
     widths = sum(shape[-1] for _, shape in backbone.prunable.shapes)
-    nodes, features = problem.x.shape
-    return program + 4 * (12 * trained + 8 * nodes * widths + 2 * nodes * features)
+    return program + 4 * (12 * trained + 8 * problem.graph.num_nodes * widths) + 2 * stored_bytes(problem.x)

@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -27,9 +27,11 @@ from aceglt.files import write_atomic
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.sparse import as_csr, stored_bytes, take_rows
 from aceglt.runner import pick_device
 from aceglt.tickets.compact import seconds
 from aceglt.tickets.ticket import Ticket
+from aceglt.training.memory import free_memory
 
 HOPS = 2
 VARIANTS = ("pyg", "dense", "ticket")
@@ -111,6 +113,7 @@ def benchmark(
     target = pick_device(device)
     variants = _variants(ticket, target)
     inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
+    inputs["pyg"] = inputs["pyg"].dense()
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
         rows = [
@@ -130,7 +133,7 @@ def benchmark(
 
 @dataclass(frozen=True)
 class _Inputs:
-    x: Tensor  # [N, F]
+    x: Tensor  # [N, F] dense or CSR
     edge_index: Tensor  # [2, A]
     edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
 
@@ -145,18 +148,31 @@ class _Inputs:
             attr = attr.to(dtype).view(len(attr), -1)
         if not ticket.graph.directed:
             arcs, attr = to_undirected(arcs, attr, num_nodes=len(data.x), reduce="mean")
-        return cls(data.x.to(device, dtype), arcs.to(device), None if attr is None else attr.to(device))
+        x = data.x.to(device, dtype)
+        return cls(
+            x if x.layout == torch.strided else as_csr(x), arcs.to(device), None if attr is None else attr.to(device)
+        )
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
         from torch_geometric.utils import k_hop_subgraph
 
         nodes, arcs, _, kept = k_hop_subgraph(node, HOPS, self.edge_index, relabel_nodes=True, num_nodes=len(self.x))
-        return _Inputs(self.x[nodes], arcs, None if self.edge_attr is None else self.edge_attr[kept])
+        return _Inputs(take_rows(self.x, nodes), arcs, None if self.edge_attr is None else self.edge_attr[kept])
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.x, self.edge_index, self.edge_attr) if part is not None)
+        return sum(stored_bytes(part) for part in (self.x, self.edge_index, self.edge_attr) if part is not None)
+
+    def dense(self) -> _Inputs:
+        """With dense features, which PyG's layers read. Raises ConfigError where they would take most of the memory."""
+        needed, free = self.x.numel() * self.x.element_size(), free_memory(self.x.device)
+        if self.x.layout != torch.strided and 2 * needed > free:
+            raise ConfigError(
+                f"bench compares with PyG's layers, which read a dense x: {needed / 2**30:.1f} GiB, and "
+                f"{free / 2**30:.1f} GiB are free"
+            )
+        return replace(self, x=self.x.to_dense())
 
 
 class _Variant(Protocol):

@@ -17,6 +17,7 @@ from aceglt.errors import DataError
 from aceglt.numerics import ops
 from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph, pointers
+from aceglt.numerics.sparse import as_csr, take_columns
 from aceglt.tickets.shrink import shrink
 
 _TRIALS = 3
@@ -33,7 +34,8 @@ class Inputs:
 
 
 class CompactModel(nn.Module):
-    """Outputs [N, classes] from all features x [N, F] and a PyG `edge_index`, as the masked model gives them.
+    """Outputs [N, classes] from all features x [N, F], dense or sparse, and a PyG `edge_index`, as the masked model
+    gives them.
 
     Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
     norms need all hidden units, unread features and units of the encoder. Each product runs on the kernel that was
@@ -62,6 +64,7 @@ class CompactModel(nn.Module):
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
         first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
+        x = x if x.layout == torch.strided else as_csr(x)
         return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))
 
     def _graph(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> CsrGraph | ArcBatch:
@@ -190,10 +193,14 @@ class MeasuredLinear(Linear):
         return out if self.shift is None else out.add_(self.shift)
 
     def choose_input(self, x: Tensor, features: Tensor) -> Tensor:
-        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster."""
-        nonzeros = int(torch.count_nonzero(x))
+        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster; sparse ones
+        stay so unless most of them are not 0."""
+        sparse = x.layout != torch.strided
+        nonzeros = x.values().numel() if sparse else int(torch.count_nonzero(x))
         if nonzeros > _SPARSE * x.numel():
-            return _dense_columns(x, features)
+            return _dense_columns(x.to_dense() if sparse else x, features)
+        if sparse:
+            return _sparse_columns(x, features)
 
         def trials() -> dict[str, Callable[[], Any]]:
             dense, sparse = _dense_columns(x, features), _sparse_columns(x, features)
@@ -250,16 +257,10 @@ def _dense_columns(x: Tensor, columns: Tensor) -> Tensor:
 
 def _sparse_columns(x: Tensor, columns: Tensor) -> Tensor:
     """Some columns of x as CSR, taken from the few non-zeros: a copy of x would take longer than the product."""
-    csr = to_csr(x)
     if len(columns) == x.shape[1]:
-        return csr
-    place = torch.full((x.shape[1],), -1, dtype=torch.int32, device=x.device)
-    place[columns] = torch.arange(len(columns), dtype=torch.int32, device=x.device)
-    col = place[csr.col_indices()]
-    kept = col >= 0
-    before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))
-    rowptr = before[csr.crow_indices()].int()
-    return torch.sparse_csr_tensor(rowptr, col[kept], csr.values()[kept], (x.shape[0], len(columns)))
+        return as_csr(x)
+    kept = torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True)
+    return take_columns(as_csr(x), kept)
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}

@@ -13,6 +13,7 @@ from aceglt.backends import choose
 from aceglt.config import METHODS, Config
 from aceglt.methods import Ace
 from aceglt.numerics.ops import ARC_ELEMENTS_GPU
+from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 
 PLANNED = ("checkpoint_blocks", "partitions")
@@ -23,7 +24,7 @@ _FEWEST_NODES = 64  # of a part that is worth cutting
 
 # Measured on score training (tests/test_plan.py holds them against what is really taken): numbers that one run has at
 # its peak, for each unit of width that the layers aggregate at each node, and for each edge that messages pass over.
-_PER_NODE = {"gcn": 7.5, "gin": 9.0, "gat": 6.0, "resgcn": 11.5}
+_PER_NODE = {"gcn": 6.5, "gin": 8.0, "gat": 6.0, "resgcn": 11.5}
 _PER_EDGE = {"gcn": 38.0, "gin": 30.0, "gat": 115.0, "resgcn": 40.0}
 _OTHER_MODEL = (12.0, 115.0)  # a user's own: the most of the above
 _CHECKPOINTED = (1.0, 20.0)  # resgcn's per node with checkpointing: kept by every layer, and at work in one of them
@@ -154,9 +155,7 @@ class Planner:
             + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
             + 2 * self.problem.out_features * graph.num_nodes
         )
-        data = sum(
-            t.numel() * t.element_size() for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None
-        )
+        data = sum(stored_bytes(t) for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
         total = size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge)
         if self.problem.device.type == "cuda":
             total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)

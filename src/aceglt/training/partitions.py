@@ -118,7 +118,7 @@ class Outputs:
             (
                 part,
                 graph.part(part.nodes, part.edges).batch(alive[:, part.edges], loops, backend.kernels),
-                Features(features.dense[part.nodes], backend.kernels),
+                backend.features(features).part(part.nodes),
             )
             for part in processes.mine(parts.evaluated(graph))
         ]
