@@ -6,9 +6,9 @@ import pytest
 
 from aceglt.config import SCORING, resolve
 from aceglt.errors import ConfigError
+from aceglt.methods.build import build_method
 from aceglt.reproduction import EXHIBITS, Scale, exhibit
 from aceglt.reproduction.quotes import quote, quotes
-from aceglt.runner import build_method
 
 NAMES = (
     "table1 table2 figure1 figure3 figure4 figureS1 figureS2 figureS3 tableS3 figureS4 tableS4 tableS5 tableS6 tableS7 "

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_samples import TINY, Breaks, Stop, events, files, graph, timeless
+from search_samples import Breaks, Stop, events, files, timeless
 from sweep_samples import Watches, grid, merged
 from typer.testing import CliRunner
 
 import aceglt
 from aceglt import cli, runner
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.problems import build_problem
 from aceglt.runs.directory import RunDir, lock, read_json, results_of
 from aceglt.sweeps import merged as merging
 from aceglt.sweeps import run as sweeping
-from aceglt.sweeps.checks import memory
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import Job, work
 
@@ -324,15 +322,6 @@ def test_what_a_killed_sweep_was_writing_is_removed(engine: type[_Engine], tmp_p
     (tmp_path / "out" / ".sweep.json.abcd1234").touch()
     aceglt.sweep(grid(tmp_path), tmp_path / "out")
     assert files(tmp_path / "out") == whole
-
-
-def test_the_estimate_of_memory_grows_with_graph_and_seeds() -> None:
-    def of(nodes: int, seeds: int) -> int:
-        config = aceglt.resolve(**{**TINY, "seeds": seeds})
-        problem = build_problem(config, graph(nodes=nodes))
-        return memory(config, problem, runner.build_backbone(config, problem))
-
-    assert of(24, 1) < of(24, 9) < of(240, 9)
 
 
 # The command

@@ -20,10 +20,11 @@ from aceglt import runner
 from aceglt.backends.base import Scoring, Training
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
+from aceglt.methods.base import batches
+from aceglt.methods.build import build_method
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
-from aceglt.runner import build_backbone
 from aceglt.searches.levels import Search
 from aceglt.tickets.bench import _Allocations
 from aceglt.training import fit as train
@@ -31,6 +32,7 @@ from aceglt.training import memory as module
 from aceglt.training.fit import fit
 from aceglt.training.memory import Planner, free_memory
 from aceglt.training.partitions import Parts
+from aceglt.training.setup import build_backbone
 
 PLENTY = 1 << 50
 FEATURES, CLASSES = 16, 5
@@ -52,7 +54,8 @@ def large_problem(nodes: int, edges: int, edge_features: int = 0) -> Problem:
 def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) -> Planner:
     config = resolve(**{"hidden": 32, "seeds": 3, "method": "ugs", **settings})
     chosen = frozenset({*settings, *(["runs_at_once"] if runs_at_once else [])})
-    return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen)
+    method = build_method(config)
+    return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen, batches(method))
 
 
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
@@ -165,6 +168,12 @@ def test_a_smaller_plan_needs_half_as_much() -> None:
     assert second is not None
     assert 2 * second.needed <= first.needed
     assert planned.smaller(list(planned.candidates(PLENTY))[-1]) is None
+
+
+def test_a_process_takes_more_for_a_larger_graph_and_for_more_seeds() -> None:
+    small, large = large_problem(2000, 5000), large_problem(20000, 50000)
+    one, many, wide = (planner(p, seeds=n).whole_program() for p, n in ((small, 1), (small, 9), (large, 9)))
+    assert planner(small).needed(1, False, 1) < one < many < wide
 
 
 def test_free_memory_is_known_here() -> None:

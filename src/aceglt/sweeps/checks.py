@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aceglt import datasets
-from aceglt.backbones import Backbone
-from aceglt.config import Config
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
+from aceglt.methods.base import batches
+from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
-from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
-from aceglt.runner import build_backbone, build_method
 from aceglt.sweeps.grid import Cell
+from aceglt.training.memory import Planner
+from aceglt.training.setup import build_backbone
 
 
 def check(cells: Sequence[Cell], data_root: str | Path | None) -> int:
@@ -36,18 +36,11 @@ def _check(cells: Sequence[Cell], data_root: str | Path | None) -> int:
         needs = []
         for cell in cells:
             _, own = take(cell.settings)
-            build_method(cell.config, own)
-            backbone = build_backbone(cell.config, customise(problem, own.loss, own.metric), own)
-            needs.append(memory(cell.config, problem, backbone))
+            method = build_method(cell.config, own)
+            own_problem = customise(problem, own.loss, own.metric)
+            backbone = build_backbone(cell.config, own_problem, own)
+            planner = Planner(own_problem, backbone, cell.config, None, frozenset(), batches(method))
+            needs.append(planner.whole_program())
     except AcegltError as trouble:
         raise ConfigError(f"{cell.name}: {trouble}") from None
     return max(needs)
-
-
-def memory(config: Config, problem: Problem, backbone: Backbone) -> int:
-    """Bytes of main memory that a search takes, roughly; the factors are those of measured searches on the CPU."""
-    program = 2**29
-    trained = len(config.seeds) * (backbone.prunable.size + problem.graph.num_edges)
-    widths = sum(shape[-1] for _, shape in backbone.prunable.shapes)
-    nodes, features = problem.x.shape
-    return program + 4 * (12 * trained + 8 * nodes * widths + 2 * nodes * features)

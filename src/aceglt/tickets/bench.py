@@ -27,9 +27,9 @@ from aceglt.files import write_atomic
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.runner import pick_device
 from aceglt.tickets.compact import seconds
 from aceglt.tickets.ticket import Ticket
+from aceglt.training.setup import pick_device
 
 HOPS = 2
 VARIANTS = ("pyg", "dense", "ticket")

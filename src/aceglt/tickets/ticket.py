@@ -20,6 +20,7 @@ from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
 from aceglt.tickets.compact import CompactModel
+from aceglt.tickets.export import export as write_export
 
 UNSEEN = ("error", "keep", "drop")
 _KIND, _VERSION = "ticket", 1
@@ -161,9 +162,7 @@ class Ticket:
 
         See `aceglt.tickets.export.export` for the formats.
         """
-        from aceglt.tickets.export import export  # here: it builds on this module
-
-        return export(self, out, format)
+        return write_export(self, out, format)
 
     def trained_weights(self) -> dict[str, Tensor]:
         """The trained weights by name, dead ones 0."""
