@@ -9,7 +9,7 @@ from typing import Any
 
 from search_samples import npz, timeless
 
-from aceglt.sweeps.grid import Cell
+from aceglt.sweeps.grid import GridCell
 
 
 def grid(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Watches:
         self.ended: list[str] = []
         self.failures: list[tuple[str, str, bool]] = []
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         self.finished = [cell.name for cell in finished]
 
     def on_end(self, name: str) -> None:

@@ -16,11 +16,11 @@ from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
 from aceglt.searches.results import check_results
-from aceglt.files.schema import WHOLE, check, shortened
+from aceglt.files.schema import COUNT, check, shortened
 
 _NO_CONFIG = "restore it from a copy or choose another --out"
 _NO_ENVIRONMENT = "without this file the same command writes it anew"
-_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
+_ENVIRONMENT = {"runs_at_once": (COUNT,), "peak_memory": (COUNT,)}  # what is read of it again
 
 
 class RunDir:

@@ -11,7 +11,7 @@ from typing import IO
 from aceglt.errors import RunError
 from aceglt.files import leftovers
 from aceglt.runs.directory import RunDir, finished_results, is_run, lock
-from aceglt.sweeps.grid import Cell
+from aceglt.sweeps.grid import GridCell
 
 
 class SweepDir:
@@ -46,13 +46,13 @@ class SweepDir:
             self._lock.close()
             self._lock = None
 
-    def run(self, cell: Cell) -> RunDir:
+    def run(self, cell: GridCell) -> RunDir:
         return RunDir(self.runs / cell.name)
 
-    def log(self, cell: Cell) -> Path:
+    def log(self, cell: GridCell) -> Path:
         return self.logs / f"{cell.name}.log"
 
-    def finished(self, cell: Cell) -> bool:
+    def finished(self, cell: GridCell) -> bool:
         """Whether the search is there to its end, with the levels that the cell asks for."""
         run = self.run(cell)
         if not is_run(run.path) or finished_results(run.path) is None:
@@ -60,7 +60,7 @@ class SweepDir:
         config = run.read_config()  # its name tells that the rest is the cell's
         return config.stops() == cell.config.stops()
 
-    def level(self, cell: Cell) -> int | None:
+    def level(self, cell: GridCell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""
         try:
             with open(self.run(cell).events, "rb") as file:

@@ -15,7 +15,7 @@ from aceglt.sweeps.checks import check
 from aceglt.sweeps.cluster import RayEngine
 from aceglt.sweeps.engines import Ended, Engine, Need
 from aceglt.sweeps.folder import SweepDir
-from aceglt.sweeps.grid import Cell, plan, read_grid
+from aceglt.sweeps.grid import GridCell, plan, read_grid
 from aceglt.sweeps.local import LocalEngine
 from aceglt.sweeps.merged import SweepResult, publish
 from aceglt.sweeps.worker import Common, Job
@@ -29,7 +29,7 @@ _TICK = 1.0  # seconds between looks at how far searches are
 class SweepObserver(Protocol):
     """Is told how a sweep goes on."""
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         """What there is to search, and what of it is there already."""
 
     def on_end(self, name: str) -> None:
@@ -134,7 +134,7 @@ def _check_arguments(
 class _Silent:
     """Nobody watches."""
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None: ...
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None: ...
     def on_end(self, name: str) -> None: ...
     def on_failure(self, name: str, problem: str, again: bool) -> None: ...
     def on_levels(self, levels: Mapping[str, int]) -> None: ...
@@ -143,7 +143,7 @@ class _Silent:
 class _Queue:
     """The searches that wait for a worker, those that have one, and those that were given up."""
 
-    def __init__(self, cells: Sequence[Cell], folder: SweepDir, retries: int, observer: SweepObserver) -> None:
+    def __init__(self, cells: Sequence[GridCell], folder: SweepDir, retries: int, observer: SweepObserver) -> None:
         self._cells = {cell.name: cell for cell in cells}
         self._folder, self._retries, self._observer = folder, retries, observer
         self._waiting, self._running = deque(self._cells), set[str]()
@@ -164,7 +164,7 @@ class _Queue:
             levels = {name: self._folder.level(self._cells[name]) for name in self._running}
             self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
 
-    def _job(self, cell: Cell, common: Common) -> Job:
+    def _job(self, cell: GridCell, common: Common) -> Job:
         return Job(cell.name, cell.settings, str(self._folder.run(cell).path), str(self._folder.log(cell)), common)
 
     def _end(self, ended: Ended) -> None:

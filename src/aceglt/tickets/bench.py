@@ -49,7 +49,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Row:
+class Measured:
     """One variant: `pyg` (PyG's layers, dense features), `dense` (ours, nothing pruned) or `ticket`."""
 
     variant: str
@@ -72,14 +72,14 @@ class Row:
 class Benchmark:
     """The variants side by side."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Measured]
     device: str
     threads: int
     repeats: int
     kernels: Mapping[str, str]
     """Which kernel each product of the ticket's model ran on."""
 
-    def __getitem__(self, variant: str) -> Row:
+    def __getitem__(self, variant: str) -> Measured:
         return next(row for row in self.rows if row.variant == variant)
 
     def speedup(self, over: str, of: str = "ticket", what: str = "full") -> float:
@@ -114,7 +114,7 @@ def benchmark(
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
         rows = [
-            _row(
+            _measured(
                 ticket,
                 name,
                 variants[name],
@@ -346,9 +346,9 @@ def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
     return variant.prepare(inputs)()
 
 
-def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Row:
+def _measured(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Measured:
     graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
-    return Row(
+    return Measured(
         variant=name,
         macs=ticket.sizes["macs" if name == "ticket" else "dense_macs"],
         parameters=variant.parameters,
