@@ -36,6 +36,8 @@ def tickets(sweep: Path) -> dict[str, bytes]:
 class Watches:
     """An observer that remembers, and does something when searches are at certain levels."""
 
+    interval = 0.05
+
     def __init__(self, act: Callable[[Mapping[str, int]], None] = lambda levels: None) -> None:
         self.act = act
         self.finished: list[str] = []

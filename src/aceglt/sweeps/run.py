@@ -23,11 +23,10 @@ from aceglt.sweeps.worker import Common, Job
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
 _MEMORY = (0.001, 1e9)  # GiB that one search may be given
-_TICK = 1.0  # seconds between looks at how far searches are
 
 
 class SweepObserver(Protocol):
-    """Is told how a sweep goes on."""
+    """Is told how a sweep goes on, at least every `interval` seconds if it has one."""
 
     def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         """What there is to search, and what of it is there already."""
@@ -153,13 +152,14 @@ class _Queue:
 
     def work_off(self, engine: Engine, common: Common) -> None:
         """Keep the engine busy until every search has finished or was given up."""
+        interval = getattr(self._observer, "interval", 1.0)
         while self._waiting or self._running:
             while self._waiting and engine.has_room():
                 name = self._waiting.popleft()
                 engine.start(self._job(self._cells[name], common))
                 self._running.add(name)
                 self._tries[name] += 1
-            for ended in engine.wait(_TICK):
+            for ended in engine.wait(interval):
                 self._end(ended)
             levels = {name: self._folder.level(self._cells[name]) for name in self._running}
             self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
