@@ -123,6 +123,13 @@ def test_every_folder_has_its_place() -> None:
     assert {name.split(".")[1] for name in MODULES if "." in name} == set(ORDER)
 
 
+def test_the_map_shows_the_folders_in_this_order() -> None:
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    drawn = text.split("```")[1].splitlines()[2:]
+    names = [name.strip("/") for line in drawn for name in line.split("  ")[1].split(", ")]
+    assert tuple(names) == ORDER
+
+
 @pytest.mark.parametrize("folder", ORDER)
 def test_a_module_imports_only_what_stands_before_it(folder: str) -> None:
     own = [name for name in MODULES if name.split(".")[1:2] == [folder]]
