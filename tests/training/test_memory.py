@@ -26,7 +26,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
 from aceglt.searches.levels import Search
-from aceglt.tickets.bench import _Allocations
+from aceglt.tickets.bench import Allocations
 from aceglt.training import fit as train
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
@@ -65,7 +65,7 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = _Allocations()  # sees those of this thread alone
+    allocations = Allocations()  # sees those of this thread alone
     with pytest.MonkeyPatch.context() as patch, allocations:
         patch.setattr(train, "_SMALL", 0)
         fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)

@@ -32,7 +32,6 @@ from aceglt.tickets.ticket import Ticket
 from aceglt.training.setup import pick_device
 
 HOPS = 2
-VARIANTS = ("pyg", "dense", "ticket")
 
 
 @dataclass(frozen=True)
@@ -109,23 +108,13 @@ def benchmark(
     data = data if data is not None else ticket.load_data()
     pruned = ticket.apply(data)
     target = pick_device(device)
-    variants = _variants(ticket, target)
+    compact = _Ticket(ticket, target)
+    variants = {**_dense_variants(ticket, target), "ticket": compact}
     inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
-        rows = [
-            _measured(
-                ticket,
-                name,
-                variants[name],
-                inputs[name],
-                _peak_bytes(variants[name], inputs[name], target),
-                times[name],
-            )
-            for name in VARIANTS
-        ]
-    kernels = variants["ticket"].kernels()
-    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, kernels)
+        rows = [_measured(ticket, name, variants[name], inputs[name], times[name], target) for name in variants]
+    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, compact.kernels)
 
 
 @dataclass(frozen=True)
@@ -169,9 +158,6 @@ class _Variant(Protocol):
     def file_bytes(self) -> int:
         """Size of the weights in a file."""
 
-    def kernels(self) -> Mapping[str, str]:
-        """Which kernel each product ran on, where that was a choice."""
-
 
 class _Pyg:
     """PyG's layers as a user would stack them."""
@@ -186,9 +172,6 @@ class _Pyg:
 
     def file_bytes(self) -> int:
         return len(save(dict(self._model.state_dict())))
-
-    def kernels(self) -> Mapping[str, str]:
-        return {}
 
 
 class _Stack(nn.Module):
@@ -280,9 +263,6 @@ class _Dense:
     def file_bytes(self) -> int:
         return len(save({name: part.contiguous() for name, part in self._weights.items()}))
 
-    def kernels(self) -> Mapping[str, str]:
-        return {}
-
 
 class _Ticket:
     """The compact model."""
@@ -302,20 +282,18 @@ class _Ticket:
             self._ticket.save(path)
             return path.stat().st_size
 
+    @property
     def kernels(self) -> Mapping[str, str]:
+        """Which kernel each product ran on."""
         return self._model.kernels
 
 
-def _variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
+def _dense_variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
     backbone = ticket.backbone()
     params = backbone.init([ticket.seed], device)
     specs = backbone.layers({name: part[0] for name, part in backbone.weights(params).items()})
     plain = _PLAIN[backbone.coefficients](specs).to(device, specs[0].weight.dtype).eval()
-    return {
-        "pyg": _Pyg(plain),
-        "dense": _Dense(backbone, params, ticket.graph.directed),
-        "ticket": _Ticket(ticket, device),
-    }
+    return {"pyg": _Pyg(plain), "dense": _Dense(backbone, params, ticket.graph.directed)}
 
 
 Times = dict[str, list[float]]  # seconds of "full", "first" and "node"
@@ -346,7 +324,9 @@ def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
     return variant.prepare(inputs)()
 
 
-def _measured(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Measured:
+def _measured(
+    ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, times: Times, device: torch.device
+) -> Measured:
     graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
     return Measured(
         variant=name,
@@ -354,7 +334,7 @@ def _measured(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, mem
         parameters=variant.parameters,
         edges=graph.num_edges,
         file_bytes=variant.file_bytes(),
-        memory_bytes=memory,
+        memory_bytes=_peak_bytes(variant, inputs, device),
         **{what: Latency.of(seconds) for what, seconds in times.items()},
     )
 
@@ -368,13 +348,13 @@ def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int
         _run(variant, inputs)
         peak: int = torch.cuda.max_memory_allocated(device)
         return resting + peak - before
-    allocations = _Allocations()
+    allocations = Allocations()
     with allocations:
         _run(variant, inputs)
     return resting + allocations.peak
 
 
-class _Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):
     """Follows the storage of every tensor that an operation makes; what kernels use inside is not seen."""
 
     def __init__(self) -> None:
