@@ -17,14 +17,7 @@ ORDER = (
     "__main__",
 )  # fmt: skip
 
-EXCEPTIONS = {
-    "aceglt.backbones.gcn": "aceglt.backends",
-    "aceglt.config.own": "aceglt.methods",
-    "aceglt.numerics.csr": "aceglt.backends",
-    "aceglt.numerics.features": "aceglt.backends",
-    "aceglt.numerics.ops": "aceglt.backends",
-    "aceglt.numerics.rng": "aceglt.backends",
-}
+EXCEPTIONS = {"aceglt.config.own": "aceglt.methods"}
 """Modules that still go against the order, and the folder that they go to: none may be added."""
 
 
