@@ -11,8 +11,8 @@ from typing import Any
 
 from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
-from aceglt.reproduction.layouts import AXES, OURS, SMALL
-from aceglt.reproduction.layouts import METHODS as PUBLISHED
+from aceglt.reproduction.layouts import OURS, PAPER_AXES, SMALL
+from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.registry import pick
 from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
@@ -68,7 +68,7 @@ def _equal_cost() -> list[Cell]:
     }
     return [
         Cell(dataset, "gcn", axis, method, variant=variant, settings={"method_options": options})
-        for dataset, axis, ((method, variant), options) in product(SMALL, AXES, ways.items())
+        for dataset, axis, ((method, variant), options) in product(SMALL, PAPER_AXES, ways.items())
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
+from aceglt.reproduction.layouts import OURS, PAPER_AXES, PAPER_BACKBONES, SMALL
 from aceglt.reproduction.merge import merge
 from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
 from study.cells import METHODS, SPLITS, Results
@@ -90,7 +90,7 @@ def groups(results: Sequence[Results]) -> list[Group]:
     for result in results:
         method = result["cell"].rpartition("/")[2]
         named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
-    ranks = (SMALL, BACKBONES, tuple(AXES))
+    ranks = (SMALL, PAPER_BACKBONES, tuple(PAPER_AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
     return [Group(*key, _same_seeds({m: named[key][m] for m in METHODS if m in named[key]})) for key in order]
 

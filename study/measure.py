@@ -11,13 +11,14 @@ from aceglt import datasets
 from aceglt.config import Config, resolve
 from aceglt.files import write_atomic
 from aceglt.methods import Ace
+from aceglt.methods.build import build_method
 from aceglt.problems.base import Problem
 from aceglt.reproduction import Scale
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.tables import csv_rows
-from aceglt.runner import build_backbone, build_method
 from aceglt.searches.levels import Search, State, outputs
 from aceglt.searches.statistics import mean_std
+from aceglt.training.setup import build_backbone
 from study.cells import ROOT, TABLE1
 from study.tune import FOLDS, SEEDS, folded
 

@@ -11,8 +11,8 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
 from aceglt.reproduction.grid import entry_of, fill
-from aceglt.reproduction.layouts import AXES, OURS
-from aceglt.reproduction.layouts import METHODS as PUBLISHED
+from aceglt.reproduction.layouts import OURS, PAPER_AXES
+from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.registry import Exhibit, exhibit
@@ -143,8 +143,8 @@ def cost(found: Sequence[Group]) -> str:
         spent = {_epochs(g.results[method]) for g in found if method in g.results}
         return f"{min(spent):,}" + (f" to {max(spent):,}" if len(spent) > 1 else "")
 
-    rows = [(_NAMES[m], epochs(m), *(above(axis, m) for axis in AXES)) for m in methods]
-    return table(("", "epochs of choosing", *(f"{axis} axis" for axis in AXES)), rows)
+    rows = [(_NAMES[m], epochs(m), *(above(axis, m) for axis in PAPER_AXES)) for m in methods]
+    return table(("", "epochs of choosing", *(f"{axis} axis" for axis in PAPER_AXES)), rows)
 
 
 def _epochs(result: Results) -> int:

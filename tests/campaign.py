@@ -57,11 +57,12 @@ CASES = [Case(*names) for names in product(METHODS, BACKBONES, TASKS)]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the n-th step of writing below a folder: SIGKILL, or this error there and ever after."""
+    """What happens at the n-th step of writing below a folder: a signal, or this error there and ever after."""
 
     folder: Path
     at: int
     error: int | None = None
+    number: int = signal.SIGKILL
 
 
 class _Writing:
@@ -100,7 +101,7 @@ class _Writing:
         if self._fault.error is not None and fails and self._steps.value >= self._fault.at:
             raise OSError(self._fault.error, os.strerror(self._fault.error))
         if self._fault.error is None and self._steps.value == self._fault.at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._fault.number)
 
 
 def _program(arguments: list[str], fault: Fault, steps: Any, last: Any, said: Path) -> None:
@@ -123,11 +124,11 @@ _NUMBERS = count()
 class Started:
     """A search that is running."""
 
-    def __init__(self, arguments: list[str], run: Path, at: int = 0, error: int | None = None) -> None:
+    def __init__(self, arguments: list[str], run: Path, at: int = 0, **fault: Any) -> None:
         self._steps, self._last = PROCESSES.Value("i", 0, lock=False), PROCESSES.Array("c", 16, lock=False)
         self._said = run.with_name(f"{run.name}.{next(_NUMBERS)}.said")
-        fault = Fault(run, at if at else sys.maxsize, error)
-        self.process = PROCESSES.Process(target=_program, args=(arguments, fault, self._steps, self._last, self._said))
+        struck = Fault(run, at if at else sys.maxsize, **fault)
+        self.process = PROCESSES.Process(target=_program, args=(arguments, struck, self._steps, self._last, self._said))
         self.process.start()
 
     def begun(self) -> None:
@@ -185,8 +186,8 @@ class Undisturbed:
         self.steps, self.seconds = whole.steps, time.monotonic() - began
         self.outcome, self.files = outcome(self.folder / "whole"), files(self.folder / "whole")
 
-    def start(self, run: Path, at: int = 0, error: int | None = None) -> Started:
-        return Started(self.case.arguments(self.graph, run), run, at, error)
+    def start(self, run: Path, at: int = 0, **fault: Any) -> Started:
+        return Started(self.case.arguments(self.graph, run), run, at, **fault)
 
     def fresh(self) -> Path:
         """A run directory that is not there yet."""
@@ -236,7 +237,7 @@ def kill(undisturbed: Undisturbed, kills: int, draw: random.Random) -> Counter[s
 def fill(undisturbed: Undisturbed, at: int, error: int = errno.ENOSPC) -> str | None:
     """Lets every write fail from a step on; returns what the search said, None where it had ended before."""
     run = undisturbed.fresh()
-    started = undisturbed.start(run, at, error)
+    started = undisturbed.start(run, at, error=error)
     code = started.ended()
     said = started.said
     if code == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from campaign import CASES, Case, Undisturbed, kill
-from search_samples import npz
+from search_samples import events, npz
 
 SHORT = [Case("random", "gat", "node"), Case("ugs", "gcn", "link"), Case("gebt", "gcn", "node"), Case("ace", "gcn", "link")]  # noqa: E501  # fmt: skip
 
@@ -20,6 +20,19 @@ def _undisturbed(case: Case, folder: Path) -> Undisturbed:
 @pytest.mark.parametrize("case", SHORT, ids=str)
 def test_a_search_killed_three_times_ends_as_an_undisturbed_one(case: Case, tmp_path: Path) -> None:
     kill(_undisturbed(case, tmp_path), 3, random.Random(2023))
+
+
+def test_a_search_stopped_by_any_signal_continues_to_the_same_end(tmp_path: Path) -> None:
+    undisturbed = _undisturbed(Case("ace", "gcn", "node"), tmp_path)
+    run, codes = undisturbed.fresh(), {signal.SIGINT: 130, signal.SIGKILL: -9, signal.SIGTERM: 143}
+    for number, expected in codes.items():
+        stopped = undisturbed.start(run, at=undisturbed.steps // 4, number=number)
+        assert stopped.ended() == expected, stopped.said
+        assert "Traceback" not in stopped.said
+        if number != signal.SIGKILL:
+            assert stopped.said.splitlines()[-1] == "interrupted; the same command continues where it stopped"
+    undisturbed.continued(run)
+    assert len(events(run, "start") + events(run, "resume")) == 4
 
 
 @pytest.mark.slow

@@ -15,13 +15,13 @@ import torch
 from search_samples import TINY, Breaks, events, files, graph, npz, outcome, search, timeless
 
 import aceglt
-from aceglt import runner
 from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.methods import Random
 from aceglt.problems.base import Problem
 from aceglt.problems.node import NodeProblem
 from aceglt.searches.levels import Outcome, Search
 from aceglt.tickets.ticket import Ticket
+from aceglt.training.setup import build_backbone
 
 
 def _results(run: Path) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_the_trained_weights_of_a_ticket_reach_its_metrics() -> None:
     data = graph()
     for ticket in search(data, tickets="all", epochs=20).tickets:
         problem = Problem.from_data(ticket.apply(data))
-        backbone = runner.build_backbone(ticket.config, problem)
+        backbone = build_backbone(ticket.config, problem)
         full = torch.ones(1, problem.graph.num_edges)
         batch = problem.graph.batch(full.bool(), backbone.self_loops)
         logits = backbone.apply(backbone.weights(ticket.trained), batch, full, problem.features)

@@ -22,9 +22,9 @@ import aceglt
 from aceglt.config import Config, resolve
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
+from aceglt.methods.build import build_method
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
-from aceglt.runner import build_method
 from aceglt.searches.levels import State
 from study import cells, compare, measure, page, tune
 from study.__main__ import main

@@ -8,22 +8,23 @@ import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import torch
 
-from aceglt import __version__, datasets
-from aceglt.backbones import Backbone, Params, build
+from aceglt import datasets
+from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
-from aceglt.config import Config, as_call, check_type, resolve
-from aceglt.config.own import NOTHING, Own, is_own, missing, name_of, take
+from aceglt.config import Config, as_call, resolve
+from aceglt.config.own import take
 from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
-from aceglt.methods import METHODS, Method
+from aceglt.methods import Method
+from aceglt.methods.base import batches
+from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
-from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.tensorboard import Scalars, check_tensorboard
@@ -36,7 +37,8 @@ from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.determinism import deterministic_torch
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
-from aceglt.training.partitions import Parts
+from aceglt.training.setup import build_backbone, build_parts, pick_device
+from aceglt.version import __version__
 
 TICKETS = ("best", "all", "none")
 T = TypeVar("T")
@@ -139,10 +141,10 @@ def search(
         if own.prunable is not None:
             config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
         run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
-        planner = Planner(problem, backbone, config, runs_at_once, chosen)
+        planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
         plan = processes.agreed(_plan(planner, run))
         stack.callback(return_memory)
-        runner = _Runner(planner, plan, method, own, run, tickets, observer, command)
+        runner = _Runner(planner, plan, method, run, tickets, observer, command)
         if run is not None:
             run.claim(runner.config, problem.fingerprint)
         if tensorboard and run is not None:
@@ -173,76 +175,6 @@ def _check_processes(config: Config, backbone: Backbone) -> None:
         )
 
 
-def build_method(config: Config, own: Own = NOTHING) -> Method:
-    """The method, built in or the user's own, with its options."""
-    kind = own.method if own.method is not None else METHODS[config.method]
-    if isinstance(kind, type):
-        kind = _with_options(kind, config)
-    if not isinstance(kind, Method):
-        raise ConfigError(
-            f"{name_of(kind)} is no method: it needs a name, select(level) and cost(epochs); see aceglt.methods.Method"
-        )
-    return kind
-
-
-def _with_options(kind: type, config: Config) -> Any:
-    """An instance; options that are not the method's are refused."""
-    known = [f.name for f in fields(kind)] if is_dataclass(kind) else []
-    for name in config.method_options:
-        if name not in known:
-            options = f"its options are {', '.join(known)}" if known else "it has none"
-            raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-        if kind in METHODS.values():  # an own method's hints may be of any kind; it checks its options itself
-            check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
-    return kind(**config.method_options)
-
-
-def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
-    """The backbone for the problem, with the aids at scale around it that are asked for."""
-    backbone = _plain_backbone(config, problem, own)
-    return backbone.computing_in(torch.bfloat16) if config.precision == "bfloat16" else backbone
-
-
-def build_parts(config: Config) -> Parts:
-    """How the configuration cuts a graph."""
-    return Parts(config.partitions, config.parts_per_step, config.partition_by)
-
-
-def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
-    """For the problem's sizes; the user's own is tried out on its graph."""
-    if own.backbone is not None:
-        from aceglt.backbones.module import ModuleBackbone
-
-        prunable = own.prunable or config.prunable
-        return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
-    if is_own(config.backbone):
-        raise missing("backbone", config.backbone)
-    options = config.backbone_options
-    if config.reads_edge_features and problem.graph.edge_attr is not None:
-        options["edge_features"] = problem.graph.edge_attr.shape[1]
-    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
-
-
-def pick_device(name: str) -> torch.device:
-    """A device by name; "auto" is a GPU if there is one. Of several processes, each takes a GPU of its own."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and (number := processes.device_number()) is not None:
-        name = f"cuda:{number}"
-        torch.cuda.set_device(number)
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError(f"{device.type} is not supported")
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise ConfigError(f"device '{name}' cannot be used here ({reason}); try cpu, cuda or auto") from None
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # kernels and recordings go to the current one
-    return device
-
-
 class _Runner:
     """Takes the state through its stages and writes down each."""
 
@@ -254,13 +186,12 @@ class _Runner:
         planner: Planner,
         plan: Plan,
         method: Method,
-        own: Own,
         run: RunDir | None,
         policy: str,
         observer: SearchObserver | None,
         command: str,
     ) -> None:
-        self.planner, self.problem, self.method, self.own = planner, planner.problem, method, own
+        self.planner, self.problem, self.method = planner, planner.problem, method
         self.run, self.policy = run, policy if processes.leads() else "none"
         self.observer = _Logged(run, observer if processes.leads() else None)
         self.command = command
@@ -270,14 +201,11 @@ class _Runner:
 
     def _follow(self, plan: Plan) -> None:
         """Search as a plan says."""
-        planned = self.planner.config
         self.plan = plan
-        self.config = replace(planned, checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
-        same = plan.checkpoint_blocks == planned.checkpoint_blocks
-        backbone = self.planner.backbone if same else build_backbone(self.config, self.problem, self.own)
+        self.config = replace(self.planner.config, checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
         self.search = Search(
             self.problem,
-            backbone,
+            self.planner.variant(plan.checkpoint_blocks),
             self.method,
             self.config,
             self.observer,

@@ -18,8 +18,8 @@ from samples import generator, random_graph, random_masks, tiny_problem
 from torch import Tensor
 
 from aceglt.backbones import build
-from aceglt.backends.cpu import calls as cpu
 from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cpu import calls as cpu
 from aceglt.numerics import ops, rng
 from aceglt.numerics.csr import product, to_csr
 from aceglt.numerics.masks import Counts

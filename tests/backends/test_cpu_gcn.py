@@ -12,9 +12,9 @@ from torch import Tensor
 
 from aceglt.backbones.base import Dropout
 from aceglt.backbones.gcn import GCN
+from aceglt.backends.base import Scoring, Training
 from aceglt.backends.cpu import calls as cpu
 from aceglt.backends.cpu import gcn as cpu_gcn
-from aceglt.backends.base import Scoring, Training
 from aceglt.numerics import features, rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem

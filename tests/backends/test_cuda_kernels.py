@@ -9,8 +9,8 @@ import torch
 from samples import generator, random_masks, tiny_problem
 
 from aceglt.backbones import build
-from aceglt.backends.cuda import available as gpu
 from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cuda import available as gpu
 from aceglt.numerics import rng
 from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph

@@ -12,8 +12,8 @@ from search_samples import outcome, search
 
 from aceglt.backbones import build
 from aceglt.backends import elements as update
-from aceglt.backends.cpu import calls as cpu
 from aceglt.backends.base import CompiledElements, Elements, Scoring, Training
+from aceglt.backends.cpu import calls as cpu
 from aceglt.numerics import features, rng
 from aceglt.numerics.masks import Counts
 from aceglt.problems.base import Problem

@@ -14,7 +14,7 @@ from aceglt.config import Config, resolve
 from aceglt.config.own import Own, is_own, load, name_of, take
 from aceglt.errors import ConfigError
 from aceglt.methods import Ace, Level, Random, Selection
-from aceglt.runner import build_method
+from aceglt.methods.build import build_method
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ from aceglt.datasets import planetoid
 from aceglt.datasets.unpickle import unpickle
 from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
 from aceglt.files import tensors as storage
+from aceglt.methods.build import build_method
 from aceglt.problems.base import Problem
 from aceglt.report import terminal as show
 from aceglt.report.load import load_runs
 from aceglt.report.page import render
-from aceglt.runner import build_method
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
 from aceglt.searches.levels import Search

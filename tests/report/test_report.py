@@ -19,7 +19,7 @@ from aceglt.report import ReportUnavailable, RunView, write_report
 from aceglt.report.charts import PALETTE, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.excerpt import arrange, scenes
 from aceglt.report.page import headline, render
-from aceglt.report.wording import duration, percent, quantity, spread
+from aceglt.report.wording import duration, percent, plus_minus, quantity
 from aceglt.searches.statistics import mean_std
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\'$title'
@@ -318,7 +318,7 @@ def test_fluctuation_is_drawn_and_listed_from_the_level_that_has_it() -> None:
     assert {t["meta"] for t in figure["traces"] if t["visible"]} == {"edges"}
     table = rows(page(run), "ace: change of ranks")
     assert [row["Level"] for row in table] == [str(n) for n in range(2, 11)]
-    assert table[0]["Weights: change, %"] == spread(known[0]["fluctuation"]["weights"])
+    assert table[0]["Weights: change, %"] == plus_minus(known[0]["fluctuation"]["weights"])
 
 
 @pytest.mark.parametrize("value", [None, {}, {"weights": [None], "edges": []}])

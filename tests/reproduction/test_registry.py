@@ -6,9 +6,9 @@ import pytest
 
 from aceglt.config import SCORING, resolve
 from aceglt.errors import ConfigError
+from aceglt.methods.build import build_method
 from aceglt.reproduction import EXHIBITS, Scale, exhibit
 from aceglt.reproduction.quotes import quote, quotes
-from aceglt.runner import build_method
 
 NAMES = (
     "table1 table2 figure1 figure3 figure4 figureS1 figureS2 figureS3 tableS3 figureS4 tableS4 tableS5 tableS6 tableS7 "
@@ -25,7 +25,7 @@ def test_every_table_and_figure_with_results_is_there() -> None:
 def test_every_place_of_a_layout_is_filled_and_every_quote_has_a_place(name: str) -> None:
     grid = EXHIBITS[name].grid
     keys = {(row.key, column.key) for row in grid.rows for column in grid.columns}
-    assert keys <= set(grid.places)
+    assert keys <= set(grid.contents)
     assert set(quotes(grid.quoted)) <= keys
 
 
@@ -109,7 +109,7 @@ def test_fixed_sparsities_are_those_of_the_figures() -> None:
 def test_the_ablation_switches_what_its_rows_say() -> None:
     grid = exhibit("table2").grid
     for row in grid.rows:
-        options = grid.places[row.key, "model/20"].cells[0].config(Scale()).method_options  # type: ignore[union-attr]
+        options = grid.contents[row.key, "model/20"].cells[0].config(Scale()).method_options  # type: ignore[union-attr]
         assert tuple("✓" if options.get(name, True) else "×" for name in ("resample", "adaptive_k")) == row.labels[2:]
 
 

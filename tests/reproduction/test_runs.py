@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from reproduction_samples import TINY, Reproduce
+from samples import tiny_data
 from search_samples import Breaks, Stop, files, timeless
 
-from aceglt import reproduce
+from aceglt import datasets, reproduce
 from aceglt.config import Config
+from aceglt.datasets import GraphData
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_checked_json
 from aceglt.reproduction import Cell
@@ -129,7 +131,8 @@ def test_damaged_results_are_written_anew(tiny: Reproduce, tmp_path: Path) -> No
 def test_a_run_that_was_planned_for_little_memory_is_found_again(
     tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aceglt.training.memory._FEWEST_NODES", 4)
+    larger = GraphData("cora", **vars(tiny_data(nodes=200)))
+    monkeypatch.setattr(datasets, "load", lambda name, data_root: larger)
     record = Recorder()
     with monkeypatch.context() as patch:
         patch.setattr("aceglt.runner.free_memory", lambda device: 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from search_samples import npz, timeless
 
-from aceglt.sweeps.grid import Cell
+from aceglt.sweeps.grid import GridCell
 
 
 def grid(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -36,13 +36,15 @@ def tickets(sweep: Path) -> dict[str, bytes]:
 class Watches:
     """An observer that remembers, and does something when searches are at certain levels."""
 
+    interval = 0.05
+
     def __init__(self, act: Callable[[Mapping[str, int]], None] = lambda levels: None) -> None:
         self.act = act
         self.finished: list[str] = []
         self.ended: list[str] = []
         self.failures: list[tuple[str, str, bool]] = []
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         self.finished = [cell.name for cell in finished]
 
     def on_end(self, name: str) -> None:

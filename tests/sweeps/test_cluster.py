@@ -12,7 +12,6 @@ from sweep_samples import Watches, grid, merged, tickets
 
 import aceglt
 from aceglt.errors import ConfigError
-from aceglt.sweeps import run
 from aceglt.sweeps.cluster import RayEngine, check_fit
 from aceglt.sweeps.engines import Need
 
@@ -39,10 +38,9 @@ def test_what_no_node_has_is_refused_instead_of_waited_for(wanted: dict[str, flo
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cluster() -> Iterator[Any]:
     """Two nodes of one CPU each."""
     utils = pytest.importorskip("ray.cluster_utils")
-    monkeypatch.setattr(run, "_TICK", 0.05)
     made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     made.add_node(num_cpus=1)
     yield made

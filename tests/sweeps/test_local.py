@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
+import select
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,33 +16,70 @@ from sweep_samples import Watches, grid, merged, tickets
 import aceglt
 from aceglt.errors import ConfigError
 from aceglt.runs.directory import read_json
-from aceglt.sweeps import local, run
+from aceglt.sweeps import local
 from aceglt.sweeps.engines import Need
 from aceglt.sweeps.local import LocalEngine
 
-LONG = {"methods": ["random", "ugs"], "axes": ["joint"], "epochs": 40, "levels": 4}
-"""Long enough to be killed in the middle, however fast the machine."""
+STUCK = """
+import os, signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from aceglt.methods import Random
+
+@dataclass(frozen=True)
+class Stuck(Random):
+    name: ClassVar[str] = "stuck"
+
+    def select(self, level):
+        if level.number == 2 and not Path("free").exists():
+            with open("pipe", "w") as pipe:
+                print(os.getpid(), file=pipe, flush=True)
+                signal.pause()
+        return super().select(level)
+"""
+"""A method that gets stuck at the second level, unless there is a file that frees it, and says where in a pipe."""
 
 
-def _process(log: Path) -> int:
-    """The last process that worked on a search."""
-    return int(re.findall(r" process (\d+) on ", log.read_text())[-1])
+class _Pipe:
+    """Waits for a worker to get stuck, and for its end: only its process holds the pipe open."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "stuck.py").write_text(STUCK)
+        os.mkfifo(folder / "pipe")
+        self._free, self._end = folder / "free", os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    def process(self) -> int:
+        """The worker that is stuck; the next one will not be."""
+        number = int(self._read())
+        self._free.touch()
+        return number
+
+    def wait_for_end(self) -> None:
+        assert self._read() == b""
+
+    def _read(self) -> bytes:
+        assert select.select([self._end], [], [], 120)[0], "no worker has got there"
+        return os.read(self._end, 100)
 
 
-def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_TICK", 0.02)
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Pipe:
+    monkeypatch.chdir(tmp_path)
+    return _Pipe(tmp_path)
+
+
+def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(tmp_path: Path, pipe: _Pipe) -> None:
     killed: list[str] = []
 
     def kill(levels: Mapping[str, int]) -> None:
         for name, level in levels.items():
-            if "ugs" in name and level >= 1 and not killed:
+            if "stuck" in name and level >= 1 and not killed:
                 killed.append(name)
-                os.kill(_process(tmp_path / "out" / "logs" / f"{name}.log"), signal.SIGKILL)
+                os.kill(pipe.process(), signal.SIGKILL)
 
-    watches = Watches(kill)
-    result = aceglt.sweep(grid(tmp_path, **LONG), tmp_path / "out", device="cpu", workers=2, observer=watches)
+    watches, wanted = Watches(kill), grid(tmp_path, methods=["random", "stuck:Stuck"], axes=["joint"])
+    result = aceglt.sweep(wanted, tmp_path / "out", device="cpu", workers=2, observer=watches)
     assert watches.failures == [(killed[0], "its worker was killed by SIGKILL", True)]
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / killed[0], "resume")) == 1
@@ -57,22 +93,24 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)]
 )
-def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(number: int, code: int, tmp_path: Path) -> None:
+def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(
+    number: int, code: int, tmp_path: Path, pipe: _Pipe
+) -> None:
     npz = grid(tmp_path)["datasets"][0]
     (tmp_path / "grid.toml").write_text(
-        f'dataset = "{npz}"\nmethod = "ugs"\nsignal = "labels"\nepochs = 40\nlevels = 4\nhidden = 8\nseeds = 2\n'
+        f'dataset = "{npz}"\nmethod = "stuck:Stuck"\nsignal = "labels"\nepochs = 3\nlevels = 2\nhidden = 8\n'
     )
     words = ("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--device", "cpu")
     process = subprocess.Popen(
         command(*words), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
         preexec_fn=_heed_interrupts,
     )  # fmt: skip
-    log = _begun(tmp_path / "out", process)
+    pipe.process()
     process.send_signal(number)
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == code, complaints
     assert "Traceback" not in complaints
-    _await_end(_process(log))
+    pipe.wait_for_end()
     result = aceglt.sweep(tmp_path / "grid.toml", tmp_path / "out", device="cpu")
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / result.cells[0]["name"], "resume")) == 1
@@ -81,27 +119,6 @@ def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(number: int, co
 def _heed_interrupts() -> None:
     """A suite that a shell runs in the background ignores SIGINT, and its children would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _begun(sweep: Path, process: subprocess.Popen[str]) -> Path:
-    """The log of the only search, once that has its dense baseline."""
-    for _ in range(6000):
-        assert process.poll() is None, process.communicate()
-        found = list(sweep.glob("runs/*/results.json"))
-        if found:
-            return next((sweep / "logs").iterdir())
-        time.sleep(0.01)
-    raise AssertionError("no search has begun")
-
-
-def _await_end(process: int) -> None:
-    for _ in range(3000):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"the worker {process} outlives its sweep")
 
 
 @pytest.mark.gpu

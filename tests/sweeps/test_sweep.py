@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_samples import TINY, Breaks, Stop, events, files, graph, timeless
+from search_samples import Breaks, Stop, events, files, timeless
 from sweep_samples import Watches, grid, merged
 from typer.testing import CliRunner
 
 import aceglt
 from aceglt import cli, runner
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.problems import build_problem
 from aceglt.runs.directory import RunDir, lock, read_json, results_of
 from aceglt.sweeps import merged as merging
 from aceglt.sweeps import run as sweeping
-from aceglt.sweeps.checks import memory
 from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.worker import Job, work
 
 Trouble = Callable[[Job], Ended | None]
+Work = Callable[[Job], str | None]
 
 
 class _Engine:
     """Runs a job as soon as it is asked what ended; `trouble` may fail it instead."""
 
     trouble: Trouble = staticmethod(lambda job: None)
+    work: Work = staticmethod(work)
     started: list[str] = []  # noqa: RUF012
     device = "cpu"
 
@@ -56,14 +56,14 @@ class _Engine:
         failed = type(self).trouble(job)
         if failed is not None:
             return [failed]
-        problem = work(job)
+        problem = type(self).work(job)
         return [Ended(job, problem, hopeless=problem is not None)]
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[_Engine]:
     """In the place of processes; reports, which take longer than these searches, are left out."""
-    _Engine.started, _Engine.trouble = [], staticmethod(lambda job: None)
+    _Engine.started, _Engine.trouble, _Engine.work = [], staticmethod(lambda job: None), staticmethod(work)
     monkeypatch.setattr(sweeping, "LocalEngine", _Engine)
     for module in (runner, merging):
         monkeypatch.setattr(module, "write_report", lambda runs, path: path.write_text(f"{len(runs)} runs"))
@@ -240,23 +240,23 @@ def test_an_interrupted_sweep_leaves_what_it_has_found(engine: type[_Engine], tm
     assert (tmp_path / "out" / "report.html").read_text() == "1 runs"
 
 
-def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path) -> None:
     """A worker on a node that was lost may still be at it."""
     cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
     run = RunDir(tmp_path / "out" / "runs" / cell.name)
     other = run.__enter__()
-    monkeypatch.setattr("aceglt.sweeps.worker.time.sleep", lambda seconds: other.__exit__(None, None, None))
+    engine.work = staticmethod(lambda job: work(job, wait=lambda seconds: other.__exit__(None, None, None)))
     result = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
     assert result.failed == []
 
 
-def test_a_search_in_use_for_long_is_an_error_that_may_pass(
-    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_in_use_for_long_is_an_error_that_may_pass(engine: type[_Engine], tmp_path: Path) -> None:
     cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
-    monkeypatch.setattr("aceglt.sweeps.worker._PATIENCE", -1.0)
+    waits: list[float] = []
+    engine.work = staticmethod(lambda job: work(job, patience=3, wait=waits.append))
     with RunDir(tmp_path / "out" / "runs" / cell.name), pytest.raises(RunInUse):
         aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
+    assert waits == [1.0] * 3
 
 
 # Before anything is trained
@@ -324,15 +324,6 @@ def test_what_a_killed_sweep_was_writing_is_removed(engine: type[_Engine], tmp_p
     (tmp_path / "out" / ".sweep.json.abcd1234").touch()
     aceglt.sweep(grid(tmp_path), tmp_path / "out")
     assert files(tmp_path / "out") == whole
-
-
-def test_the_estimate_of_memory_grows_with_graph_and_seeds() -> None:
-    def of(nodes: int, seeds: int) -> int:
-        config = aceglt.resolve(**{**TINY, "seeds": seeds})
-        problem = build_problem(config, graph(nodes=nodes))
-        return memory(config, problem, runner.build_backbone(config, problem))
-
-    assert of(24, 1) < of(24, 9) < of(240, 9)
 
 
 # The command

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from aceglt import Ticket, benchmark
 from aceglt.cli import app
 from aceglt.errors import ConfigError, TicketError
-from aceglt.tickets.bench import Benchmark, Latency, _Allocations
+from aceglt.tickets.bench import Allocations, Benchmark, Latency
 
 
 @pytest.fixture(scope="module", params=BACKBONES)
@@ -55,7 +55,7 @@ def test_median_and_95th_percentile_are_in_milliseconds() -> None:
 
 def test_memory_is_the_most_that_was_alive_at_once() -> None:
     x = torch.zeros(1000)
-    allocations = _Allocations()
+    allocations = Allocations()
     with allocations:
         for _ in range(5):
             y = x + 1  # 4,000 bytes, and the last one's for a moment

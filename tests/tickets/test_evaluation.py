@@ -16,6 +16,7 @@ from aceglt.backbones import Params
 from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.searches.statistics import Readings
 from aceglt.tickets.evaluation import Comparison, Evaluation
+from aceglt.training.setup import build_backbone
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,6 @@ def test_a_ticket_that_prunes_nothing_equals_dense(ticket: Ticket) -> None:
     start = torch.ones_like(ticket.masks.weights)
     full = replace(ticket.masks, weights=start, edges=torch.ones_like(ticket.masks.edges))
     problem = aceglt.Problem.from_data(graph())
-    from aceglt.runner import build_backbone
-
     initial = build_backbone(ticket.config, problem).init([ticket.seed])
     result = evaluate(replace(ticket, masks=full, initial=initial), graph(), seeds=3, device="cpu")
     assert result.ticket == result.dense

@@ -20,18 +20,20 @@ from aceglt import runner
 from aceglt.backends.base import Scoring, Training
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
+from aceglt.methods.base import batches
+from aceglt.methods.build import build_method
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
-from aceglt.runner import build_backbone
 from aceglt.searches.levels import Search
-from aceglt.tickets.bench import _Allocations
+from aceglt.tickets.bench import Allocations
 from aceglt.training import fit as train
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
 from aceglt.training.memory import Planner, free_memory
 from aceglt.training.partitions import Parts
+from aceglt.training.setup import build_backbone
 
 PLENTY = 1 << 50
 FEATURES, CLASSES = 16, 5
@@ -53,7 +55,8 @@ def large_problem(nodes: int, edges: int, edge_features: int = 0) -> Problem:
 def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) -> Planner:
     config = resolve(**{"hidden": 32, "seeds": 3, "method": "ugs", **settings})
     chosen = frozenset({*settings, *(["runs_at_once"] if runs_at_once else [])})
-    return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen)
+    method = build_method(config)
+    return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen, batches(method))
 
 
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
@@ -63,7 +66,7 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = _Allocations()  # sees those of this thread alone
+    allocations = Allocations()  # sees those of this thread alone
     with pytest.MonkeyPatch.context() as patch, allocations:
         patch.setattr(train, "_SMALL", 0)
         fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
@@ -174,6 +177,12 @@ def test_a_smaller_plan_needs_half_as_much() -> None:
     assert second is not None
     assert 2 * second.needed <= first.needed
     assert planned.smaller(list(planned.candidates(PLENTY))[-1]) is None
+
+
+def test_a_process_takes_more_for_a_larger_graph_and_for_more_seeds() -> None:
+    small, large = large_problem(2000, 5000), large_problem(20000, 50000)
+    one, many, wide = (planner(p, seeds=n).whole_program() for p, n in ((small, 1), (small, 9), (large, 9)))
+    assert planner(small).needed(1, False, 1) < one < many < wide
 
 
 def test_free_memory_is_known_here() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from aceglt.training.threads import Spare
 from samples import random_masks, tiny_problem
 
 from aceglt.backbones import build
-from aceglt.backends.cpu import calls as cpu
 from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cpu import calls as cpu
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
 from aceglt.training import fit as train
 from aceglt.training.fit import Fit, fit
-from aceglt.training.threads import Spare
 
 SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
 

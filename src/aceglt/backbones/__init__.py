@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Params
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Params
 from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
@@ -27,6 +27,7 @@ __all__ = [
     "Backbone",
     "Convolution",
     "Dropout",
+    "Footprint",
     "Layout",
     "Params",
     "ResGCN",

@@ -44,6 +44,18 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """Numbers that one run holds at the peak of score training; tests/training/test_memory.py has them measured."""
+
+    per_node: float = 12.0
+    """For each node and unit of width that the layers aggregate; unless given, the most of any backbone."""
+    per_edge: float = 115.0
+    """For each edge that messages pass over; unless given, the most of any backbone."""
+    at_work: float = 0.0
+    """For each node and unit of the widest layer, where layers are computed again in the gradient."""
+
+
+@dataclass(frozen=True)
 class Params:
     """All parameters of a batch of runs."""
 
@@ -142,6 +154,7 @@ class Backbone(ABC):
     """Width of the messages of each layer, for counting operations."""
     edge_features: int = 0
     """How many features of edges the layers read."""
+    footprint: Footprint = Footprint()
     coefficients: Literal["symmetric", "mean", "attention", "softmax"]
     """How arcs are weighed at inference: symmetric normalisation, mean over neighbours, attention, or a softmax of the
     messages themselves."""
@@ -193,6 +206,10 @@ class Backbone(ABC):
         Raises ConfigError where the backbone cannot be told layer by layer, as a user's own model.
         """
         raise ConfigError(f"{self.name} has no compact form")
+
+    def lighter(self: Self) -> Self | None:
+        """The same network in less memory and more time, where there is such a way."""
+        return None
 
     def weights(self, params: Params) -> Weights:
         """Named views of all parameters."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Params, Weights, glorot
 from aceglt.backbones.portable import SLOPE, LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import DroppedFeatures, Features
@@ -32,6 +32,7 @@ class GAT(Backbone):
 
     name = "gat"
     self_loops = True
+    footprint = Footprint(6.0, 115.0)
     coefficients = "attention"
 
     def __init__(

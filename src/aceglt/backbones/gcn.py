@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Weights
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Weights
 from aceglt.backbones.portable import LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
@@ -18,6 +18,7 @@ class GCN(Backbone):
     name = "gcn"
     self_loops = True
     chain = (Convolution(("layer0.weight",)), Convolution(("layer1.weight",)))
+    footprint = Footprint(6.5, 38.0)
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Layout, Weights
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Weights
 from aceglt.backbones.portable import LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
@@ -22,6 +22,7 @@ class GIN(Backbone):
     name = "gin"
     self_loops = False
     chain = (Convolution(("layer0.weight",), ("layer0.bias",)), Convolution(("layer1.weight",), ("layer1.bias",)))
+    footprint = Footprint(8.0, 30.0)
     coefficients = "mean"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:

@@ -78,9 +78,9 @@ class BlockSpec:
         """How many features of edges it reads."""
         return 0 if self.edge_weight is None else self.edge_weight.shape[0]
 
-    def module(self, linear: type[Linear]) -> Block:
+    def module(self, linear: type[Linear]) -> ResidualBlock:
         """The step, with this kind of product."""
-        return Block(self, linear)
+        return ResidualBlock(self, linear)
 
 
 Spec = LayerSpec | BlockSpec
@@ -228,7 +228,7 @@ def _attend(logits: Tensor, graph: MessageGraph) -> Sequence[Tensor]:
     return coefficients.t().contiguous().unbind(0)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A step of a residual network, from one block [N, in] to one block [N, units]."""
 
     read: Tensor | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -10,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from aceglt.backbones.base import Backbone, Dropout, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Dropout, Footprint, Layout, Params, Weights, glorot
 from aceglt.backbones.portable import BlockSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import GraphBatch
 
 _Stem = tuple[Tensor, Tensor]
+_CHECKPOINTED = Footprint(1.0, 40.0, 20.0)
 
 
 class ResGCN(Backbone):
@@ -48,6 +50,7 @@ class ResGCN(Backbone):
     ) -> None:
         self.depth, self.dropout, self.edge_features = layers, dropout, edge_features
         self.checkpoint_blocks = checkpoint_blocks
+        self.footprint = _CHECKPOINTED if checkpoint_blocks else Footprint(11.5, 40.0)
         matrices = [("encoder.weight", (in_features, hidden))]
         others: list[tuple[str, tuple[int, ...]]] = [("encoder.bias", (1, hidden))]
         for layer in range(layers):
@@ -60,6 +63,13 @@ class ResGCN(Backbone):
         self.prunable = Layout((*matrices, ("decoder.weight", (hidden, out_features))))
         self.other = Layout((*others, ("decoder.bias", (1, out_features))))
         self.aggregation_widths = (hidden,) * layers
+
+    def lighter(self) -> ResGCN | None:
+        if self.checkpoint_blocks:
+            return None
+        light = copy(self)
+        light.checkpoint_blocks, light.footprint = True, _CHECKPOINTED
+        return light
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         """Glorot; temperatures and the norms' scales are 1, biases and shifts 0."""

@@ -283,6 +283,7 @@ def search(
     from aceglt import runner
     from aceglt.config import resolve
     from aceglt.config.own import take
+    from aceglt.methods.build import build_method
     from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
     from aceglt.training import processes
@@ -338,7 +339,7 @@ def search(
     }
     names, own = take(choices)
     config = resolve(preset, **names)
-    cost = runner.build_method(config, own).cost(config.scoring_epochs) + config.epochs
+    cost = build_method(config, own).cost(config.scoring_epochs) + config.epochs
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.levels, config.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(
@@ -445,9 +446,9 @@ def predict(
     dataset: Source = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
-    from aceglt.runner import pick_device
     from aceglt.tickets.predictions import write_csv
     from aceglt.tickets.ticket import Ticket
+    from aceglt.training.setup import pick_device
 
     loaded = Ticket.load(ticket)
     probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
@@ -615,7 +616,7 @@ def datasets(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from aceglt import __version__
+        from aceglt.version import __version__
 
         console.print(f"aceglt {__version__}", highlight=False)
         raise typer.Exit

@@ -21,10 +21,10 @@ def _umask() -> int:
 _UMASK = _umask()  # which temporary files ignore; to read it is to change it, for all threads, so it is read once
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
     """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
     with _naming(path):
-        _write_and_rename(path, content)
+        _write_and_rename(path, content, umask)
 
 
 def leftovers(path: Path) -> list[Path]:
@@ -53,14 +53,14 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _write_and_rename(path: Path, content: bytes) -> None:
+def _write_and_rename(path: Path, content: bytes, umask: int) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_UMASK)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException:

@@ -28,7 +28,7 @@ def _is_number(value: Any) -> bool:
 
 
 NUMBER = Kind("a number", _is_number)
-WHOLE = Kind("a whole number from 0", lambda value: isinstance(value, int) and _is_number(value) and value >= 0)
+COUNT = Kind("a whole number from 0", lambda value: isinstance(value, int) and _is_number(value) and value >= 0)
 TEXT = Kind("printable text", lambda value: isinstance(value, str) and printable(value) == value)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))

@@ -77,8 +77,8 @@ def unpack(bits: Tensor, n: int) -> Tensor:
     """The inverse of `pack`. Raises ValueError where `bits` are not n bits per row."""
     if bits.dtype != torch.uint8 or bits.dim() != 2 or bits.shape[1] != (n + 7) // 8:
         raise ValueError(f"a mask of {n} bits cannot be read from {bits.dtype} of shape {list(bits.shape)}")
-    spread = (bits.unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return spread.view(bits.shape[0], -1)[:, :n].bool()
+    each = (bits.unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return each.view(bits.shape[0], -1)[:, :n].bool()
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

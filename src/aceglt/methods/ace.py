@@ -75,6 +75,11 @@ class Ace:
             epochs += self.refine_epochs
         return Selection(final, cut.scores, {**cut.diagnostics, "ace": sides.diagnostics()}, epochs)
 
+    @property
+    def batches(self) -> int:
+        """The retained and the pruned part of every run are trained together."""
+        return 2 if self.rounds else 1
+
     def cost(self, epochs: int) -> int:
         last = self.refine_epochs if self.keep == "best" and self.rounds else 0
         return epochs + 2 * self.rounds * self.refine_epochs + last

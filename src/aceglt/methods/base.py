@@ -93,7 +93,10 @@ class Selection:
 
 @runtime_checkable
 class Method(Protocol):
-    """A frozen dataclass of hyper-parameters with a name and two functions."""
+    """A frozen dataclass of hyper-parameters with a name and two functions.
+
+    It may say in `batches` how many parts of every run it trains together at most; see `batches`.
+    """
 
     name: ClassVar[str]
 
@@ -110,6 +113,11 @@ def best_of(candidates: Sequence[tuple[Tensor, Masks]]) -> Masks:
     best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
     chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
     return Masks.cat(chosen)
+
+
+def batches(method: Method) -> int:
+    """How many parts of every run a method trains together at most; of one that does not say, two, as ACE has."""
+    return int(getattr(method, "batches", 2))
 
 
 def require(method: Method, option: str, ok: bool, expected: str) -> None:

@@ -23,6 +23,7 @@ class Gebt:
     """
 
     name: ClassVar[str] = "gebt"
+    batches: ClassVar[int] = 1
 
     max_epochs: int = 100
     """Epochs after which the last masks are taken, settled or not."""

@@ -17,6 +17,7 @@ class Random:
     """Uniform choice of the elements to drop."""
 
     name: ClassVar[str] = "random"
+    batches: ClassVar[int] = 1
 
     draws: int = 1
     """How many choices are drawn; of several, each is trained, and the best on validation is taken."""

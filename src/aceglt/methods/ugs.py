@@ -21,6 +21,7 @@ class Ugs:
     """Train weights and scores together, then drop the lowest-magnitude scores."""
 
     name: ClassVar[str] = "ugs"
+    batches: ClassVar[int] = 1
 
     one_shot: bool = False
     """Cut every level from the dense pair, by scores that were trained on all of it."""

@@ -13,6 +13,7 @@ from aceglt.problems.link import LinkProblem
 from aceglt.problems.node import NodeProblem
 
 TASKS: dict[str, type[Problem]] = {"node": NodeProblem, "inductive": InductiveProblem, "link": LinkProblem}
+Problem.tasks = TASKS
 
 
 def build_problem(config: Config, data: Any, name: str | None = None) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -15,6 +16,7 @@ from aceglt.backbones.base import Weights
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.sparse import dense_blocks
+from aceglt.problems.checks import check_one_graph
 
 Split = Literal["train", "val", "test"]
 Self = TypeVar("Self", bound="Problem")
@@ -69,6 +71,8 @@ class Problem(ABC):
     x: Tensor  # [N, F] dense or CSR
 
     task: ClassVar[str]
+    tasks: ClassVar[Mapping[str, type[Problem]]]
+    """Problems by the name of their task; `aceglt.problems`, which knows them all, says which."""
 
     @staticmethod
     def from_data(
@@ -79,12 +83,9 @@ class Problem(ABC):
         `options` are the task's own, as `Config.task_options` has them.
         Raises DataError with the first thing that is wrong.
         """
-        from aceglt.problems import TASKS
-        from aceglt.problems.checks import check_one_graph
-
         name = name or getattr(data, "name", None) or "data"
         check_one_graph(data, name)
-        return TASKS[task].build(data, name, directed, **options)
+        return Problem.tasks[task].build(data, name, directed, **options)
 
     @classmethod
     @abstractmethod

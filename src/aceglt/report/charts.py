@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aceglt.report.view import PARTS, PHASES, READINGS, RunView, changes_of, seconds_of
-from aceglt.report.wording import percent, spread
+from aceglt.report.view import PHASES, READINGS, SIDES, RunView, changes_of, seconds_of
+from aceglt.report.wording import percent, plus_minus
 from aceglt.searches.statistics import mean_std
 
 # Okabe and Ito's colours, their light ones darkened: each stands out from white and from the dark page.
@@ -18,7 +18,6 @@ NEUTRAL = "#808080"
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
-Level = dict[str, Any]
 
 
 def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
@@ -32,7 +31,7 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
         traces += _winner_line(run, colour, low, high)
     for trace in traces:
         trace["visible"] = trace["meta"] in (readings[0], "always")
-    part = PARTS[runs[0].sparsity]
+    part = SIDES[runs[0].sparsity]
     return {
         "traces": traces,
         "readings": [[key, READINGS[key].capitalize()] for key in readings],
@@ -59,7 +58,7 @@ def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figur
         "traces": traces,
         "readings": [["edges", "Edges"], ["weights", "Weights"]],
         "layout": {
-            "xaxis": {"title": {"text": f"{PARTS[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]},
+            "xaxis": {"title": {"text": f"{SIDES[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]},
             "yaxis": {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"},
         },
     }
@@ -92,7 +91,12 @@ def _curve(run: RunView, reading: str, colour: int, dash: str) -> list[Trace]:
 
 
 def _line(
-    run: RunView, points: Sequence[tuple[Level, Sequence[float]]], name: str, meta: str, colour: int, dash: str
+    run: RunView,
+    points: Sequence[tuple[Any, Sequence[float]]],
+    name: str,
+    meta: str,
+    colour: int,
+    dash: str,
 ) -> list[Trace]:
     """Means over seeds against sparsity, with a band."""
     if not points:
@@ -156,7 +160,7 @@ def _dense_line(name: str, values: list[float], reading: str, right: float) -> T
         "name": _safe(name),
         "x": [right * step / 20 for step in range(21)],  # points along the line, so that it can be touched
         "y": [mean] * 21,
-        "hovertext": _safe(f"{name}: {spread(values)} %"),
+        "hovertext": _safe(f"{name}: {plus_minus(values)} %"),
         "hoverinfo": "text",
         "line": {"color": NEUTRAL, "width": 2, "dash": "dash" if reading == "test" else "longdashdot"},
         "meta": reading,
@@ -204,9 +208,9 @@ def _bars(run: RunView, phase: str, colour: int) -> Trace:
     }
 
 
-def _hover(name: str, run: RunView, level: Level, values: Sequence[float]) -> str:
-    where = f"{percent(level[run.sparsity])} of the {PARTS[run.sparsity]} pruned (level {level['level']})"
-    return f"{_safe(name)}<br>{spread(values)} %<br>{where}"
+def _hover(name: str, run: RunView, level: Mapping[str, Any], values: Sequence[float]) -> str:
+    where = f"{percent(level[run.sparsity])} of the {SIDES[run.sparsity]} pruned (level {level['level']})"
+    return f"{_safe(name)}<br>{plus_minus(values)} %<br>{where}"
 
 
 def _range(runs: Sequence[RunView]) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from aceglt.report.tables import (
     winners_table,
 )
 from aceglt.report.view import READINGS, RunView, by_setting, macs_saved, place, text
-from aceglt.report.wording import counted, percent, spread
+from aceglt.report.wording import counted, percent, plus_minus
 
 NO_SCRIPT = "<noscript><p>The chart needs JavaScript; the tables below hold the same numbers.</p></noscript>"
 
@@ -79,7 +79,7 @@ def _outcome(run: RunView) -> str:
 
 def _reading(run: RunView, entry: Any) -> str:
     key = run.readings[0]
-    return f"{spread(entry.get(key))} % {READINGS[key]} {run.metric}"
+    return f"{plus_minus(entry.get(key))} % {READINGS[key]} {run.metric}"
 
 
 def _title(runs: Sequence[RunView]) -> str:

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from aceglt.report.markup import Link, cell, escape
-from aceglt.report.view import PARTS, PHASES, RunView, changes_of, macs_of, seconds_of
-from aceglt.report.wording import UNKNOWN, duration, percent, quantity, spread
+from aceglt.report.view import PHASES, SIDES, RunView, changes_of, macs_of, seconds_of
+from aceglt.report.wording import UNKNOWN, duration, percent, plus_minus, quantity
 from aceglt.searches.statistics import CRITERIA, undetermined
 
 DIAGNOSTICS = {
@@ -71,10 +71,10 @@ def diagnostics_table(run: RunView) -> str:
 
 def fluctuation_table(run: RunView) -> str:
     """Change of ranks at each level; empty when the run did not record it."""
-    changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in PARTS.values()}
+    changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in SIDES.values()}
     rows = [
-        [str(level["level"]), *(percent(level[key]) for key in PARTS)]
-        + [spread(found.get(level["level"], [])) for found in changes.values()]
+        [str(level["level"]), *(percent(level[key]) for key in SIDES)]
+        + [plus_minus(found.get(level["level"], [])) for found in changes.values()]
         for level in run.levels
         if any(level["level"] in found for found in changes.values())
     ]
@@ -105,8 +105,8 @@ def _ticket_row(run: RunView, path: str) -> list[str | Link]:
     level = next((level for level in run.levels if level["level"] == number), {})
     seeds = run.results.get("seeds") or []
     known = [dict(zip(seeds, level.get(key) or [], strict=False)).get(seed) for key in ("val", "test")]
-    sparsities = (percent(level.get(key)) for key in PARTS)
-    return [Link(path, name), str(number), str(seed), *sparsities, *(spread([value]) for value in known)]
+    sparsities = (percent(level.get(key)) for key in SIDES)
+    return [Link(path, name), str(number), str(seed), *sparsities, *(plus_minus([value]) for value in known)]
 
 
 def _row(cells: Sequence[str | Link]) -> str:
@@ -124,7 +124,7 @@ def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
     verdicts = [VERDICTS[level.get("winning", {}).get(criterion)] for criterion in CRITERIA]
     return [
         str(level["level"]),
-        *(percent(level[key]) for key in PARTS),
+        *(percent(level[key]) for key in SIDES),
         *_readings(level),
         *verdicts,
         quantity(macs_of(level), beside=macs_of(run.dense)),
@@ -134,24 +134,24 @@ def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
 
 def _readings(entry: Mapping[str, Any]) -> list[str]:
     test = entry.get("test")
-    return [spread(entry.get("val")), spread(test), spread([max(test)]) if test else UNKNOWN]
+    return [plus_minus(entry.get("val")), plus_minus(test), plus_minus([max(test)]) if test else UNKNOWN]
 
 
 def _winner(run: RunView, criterion: str) -> str:
     winner = (run.results.get("highest_winning") or {}).get(criterion)
     if winner:
-        pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in PARTS.items())
+        pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in SIDES.items())
         return f"level {winner['level']}: {pruned}"
     return "undetermined" if undetermined(run.levels, criterion) else "none"
 
 
 def _per_seed(run: RunView) -> str:
     sparsities = (run.results.get("highest_winning_per_seed") or {}).get(run.sparsity)
-    return f"{spread(sparsities)} % of {PARTS[run.sparsity]}" if sparsities else "undetermined"
+    return f"{plus_minus(sparsities)} % of {SIDES[run.sparsity]}" if sparsities else "undetermined"
 
 
 def _choice_row(level: Mapping[str, Any]) -> list[str]:
-    found = [level["diagnostics"].get(part) or {} for part in PARTS.values()]
+    found = [level["diagnostics"].get(part) or {} for part in SIDES.values()]
     return [str(level["level"]), *(_decidedness(key, part.get(key)) for part in found for key in DIAGNOSTICS)]
 
 

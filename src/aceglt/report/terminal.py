@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.report.wording import UNKNOWN, counted, duration, percent, quantity, spread
+from aceglt.report.wording import UNKNOWN, counted, duration, percent, plus_minus, quantity
 from aceglt.searches.statistics import (
     CRITERIA,
     MIN_SEEDS,
@@ -25,7 +25,7 @@ from aceglt.searches.statistics import (
 
 if TYPE_CHECKING:
     from aceglt.sweeps.merged import SweepResult
-    from aceglt.tickets.bench import Benchmark, Latency, Row
+    from aceglt.tickets.bench import Benchmark, Latency, Measured
     from aceglt.tickets.evaluation import Evaluation
     from aceglt.tickets.ticket import Ticket
 
@@ -69,9 +69,9 @@ def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
     dense, best = results["dense"], best_level(results)
     shown = "test" if dense["test"] else "val"
     if best is None:
-        return spread(dense[shown]), "–", "–", "–"
+        return plus_minus(dense[shown]), "–", "–", "–"
     sparsities = percent(best["model_sparsity"]), percent(best["graph_sparsity"])
-    return spread(dense[shown]), *sparsities, spread(best[shown])
+    return plus_minus(dense[shown]), *sparsities, plus_minus(best[shown])
 
 
 def _title(r: Mapping[str, Any]) -> str:
@@ -86,7 +86,9 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
     """Line by line; what there is nothing to say about is left out."""
     dense, levels = r["dense"], r["levels"]
     reading = "val" if dense["test"] is None else "test"
-    lines = {"Dense": f"test {spread(dense['test'])}, val {spread(dense['val'])}, {quantity(dense['macs'])} MACs"}
+    lines = {
+        "Dense": f"test {plus_minus(dense['test'])}, val {plus_minus(dense['val'])}, {quantity(dense['macs'])} MACs"
+    }
     if levels:
         lines["Pruned"] = ", ".join(f"{part} {_from_to(levels, key)}" for part, key in _SPARSITIES.items())
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
@@ -116,7 +118,7 @@ def _winner(r: Mapping[str, Any], criterion: str) -> str:
     places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
     reading = "val" if level["test"] is None else "test"
     return (
-        f"wins at level {level['level']}: {places}, {reading} {spread(level[reading])}, "
+        f"wins at level {level['level']}: {places}, {reading} {plus_minus(level[reading])}, "
         f"{r['dense']['macs'] / level['macs']:.1f}× fewer MACs"
     )
 
@@ -127,7 +129,7 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
     if not known:
         return "unknown (it takes two levels with scores)"
     sides = [
-        f"{side} {spread([v for found in known for v in found[side] if v is not None])} %"
+        f"{side} {plus_minus([v for found in known for v in found[side] if v is not None])} %"
         for side in ("weights", "edges")
     ]
     return f"from level to level {', '.join(sides)} of all places"
@@ -167,12 +169,12 @@ def _levels_table(results: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     dense = results["dense"]
     macs = dense["macs"]
-    table.add_row("dense", UNKNOWN, UNKNOWN, spread(dense["val"]), spread(dense["test"]), quantity(macs), "")
+    table.add_row("dense", UNKNOWN, UNKNOWN, plus_minus(dense["val"]), plus_minus(dense["test"]), quantity(macs), "")
     for level in results["levels"]:
         wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
         table.add_row(
             str(level["level"]), percent(level["model_sparsity"]), percent(level["graph_sparsity"]),
-            spread(level["val"]), spread(level["test"]), quantity(level["macs"], beside=macs), wins,
+            plus_minus(level["val"]), plus_minus(level["test"]), quantity(level["macs"], beside=macs), wins,
         )  # fmt: skip
     return table
 
@@ -200,8 +202,8 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     for name in ("initial weights", metric_in_words(result.metric), "val", "test"):
         table.add_column(name, justify="left" if name == "initial weights" else "right")
     for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
-        table.add_row(name, "dense", spread(pair.dense.val), spread(pair.dense.test))
-        table.add_row("", "ticket", spread(pair.ticket.val), spread(pair.ticket.test))
+        table.add_row(name, "dense", plus_minus(pair.dense.val), plus_minus(pair.dense.test))
+        table.add_row("", "ticket", plus_minus(pair.ticket.val), plus_minus(pair.ticket.test))
     console.print(
         f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
         f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}",
@@ -232,7 +234,7 @@ def print_benchmark(console: Console, result: Benchmark) -> None:
     table = Table("", *(row.variant for row in result.rows), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    quantities: dict[str, Callable[[Row], str]] = {
+    quantities: dict[str, Callable[[Measured], str]] = {
         "MACs": lambda row: quantity(row.macs),
         "weights": lambda row: f"{row.parameters:,}",
         "edges": lambda row: f"{row.edges:,}",
@@ -282,4 +284,4 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
 
 
 def _reading(value: float | None) -> str:
-    return spread(None if value is None else [value])
+    return plus_minus(None if value is None else [value])

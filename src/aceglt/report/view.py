@@ -11,7 +11,7 @@ from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
-PARTS = {"model_sparsity": "weights", "graph_sparsity": "edges"}
+SIDES = {"model_sparsity": "weights", "graph_sparsity": "edges"}
 
 
 @dataclass(frozen=True)
@@ -106,5 +106,5 @@ def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
 
 def place(winner: Mapping[str, Any]) -> str:
     """Where a level stands, in words."""
-    pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in PARTS.items())
+    pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in SIDES.items())
     return f"level {winner['level']}, {pruned} pruned"

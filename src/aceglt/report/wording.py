@@ -15,7 +15,7 @@ def percent(value: float | None, digits: int = 2) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f} %"
 
 
-def spread(values: Sequence[float | None] | None) -> str:
+def plus_minus(values: Sequence[float | None] | None) -> str:
     """Mean ± standard deviation of the known ones, in percent; a single one has no deviation to show.
 
     Without a list they were not read at all, as test is not in tuning mode.

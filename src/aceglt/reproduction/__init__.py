@@ -12,6 +12,7 @@ from aceglt import datasets
 from aceglt.config import Config, flat
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
+from aceglt.methods.build import build_method
 from aceglt.report.static import check_static
 from aceglt.reproduction.cells import IDENTITY, Cell, Scale
 from aceglt.reproduction.grid import fill
@@ -20,7 +21,6 @@ from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
 from aceglt.reproduction.runs import Observe, collect, complete
 from aceglt.reproduction.summary import levels_csv, page, runs_table
 from aceglt.reproduction.tables import Table, comma_separated, latex
-from aceglt.runner import build_method
 from aceglt.searches.levels import SearchObserver
 
 __all__ = ["EXHIBITS", "Cell", "Exhibit", "Reproduction", "Scale", "exhibit", "reproduce"]

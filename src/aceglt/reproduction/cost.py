@@ -6,9 +6,10 @@ import time
 
 import torch
 
+from aceglt.backbones import build
 from aceglt.config import Config
 from aceglt.datasets import KNOWN
-from aceglt.runner import build_method
+from aceglt.methods.build import build_method
 
 NONZERO_FEATURES = {"cora": 49_216, "citeseer": 105_165, "pubmed": 988_031}
 """Of graphs whose features are sparse; those of the others count in full."""
@@ -17,7 +18,6 @@ NONZERO_FEATURES = {"cora": 49_216, "citeseer": 105_165, "pubmed": 988_031}
 # between 3 and 8.
 _PASSES = 5
 _LAUNCH_SECONDS = 2e-3  # what an epoch takes on a GPU even if there is nothing to compute
-_HEADS = 8
 
 
 def epochs_per_seed(config: Config) -> int:
@@ -55,11 +55,9 @@ def _seconds_of_product(matrix: torch.Tensor, x: torch.Tensor, device: torch.dev
 def _forward(config: Config) -> int:
     """Multiply-adds of a forward pass: products with features and weights, and sums over edges."""
     graph = KNOWN[config.dataset]
-    arcs = 2 * graph.edges + graph.nodes
-    features = NONZERO_FEATURES.get(config.dataset, graph.nodes * graph.features)
-    if config.backbone == "resgcn":
-        layers = config.layers or 28
-        return config.hidden * (features + layers * (graph.nodes * config.hidden + arcs))
-    width = config.hidden * (_HEADS if config.backbone == "gat" else 1)
     outputs = config.embedding if config.task == "link" else graph.classes
-    return width * (features + graph.nodes * outputs + arcs) + outputs * arcs
+    backbone = build(config.backbone, graph.features, outputs, config.hidden, **config.backbone_options)
+    arcs = 2 * graph.edges + graph.nodes
+    zeros = graph.nodes * graph.features - NONZERO_FEATURES.get(config.dataset, graph.nodes * graph.features)
+    reading = sum(shape[1] for _, shape in backbone.prunable.shapes if shape[0] == graph.features)
+    return graph.nodes * backbone.prunable.size - zeros * reading + arcs * sum(backbone.aggregation_widths)

@@ -12,7 +12,7 @@ from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.tables import HERE, PAPER, Entry, Line, Table
 from aceglt.searches.statistics import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 
-Places = dict[tuple[str, str], "Quantity | str"]
+Contents = dict[tuple[str, str], "Quantity | str"]
 """By keys of row and column: what stands there; plain text where nothing is measured."""
 
 STAR_SEEDS = 3  # as many trials as the paper tests
@@ -44,7 +44,7 @@ class Grid:
     heads: tuple[str, ...]
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    places: Places
+    contents: Contents
     marks: frozenset[str] = frozenset()
     """What the paper's table marks: bold, underline, star."""
     quoted: str = ""
@@ -52,13 +52,13 @@ class Grid:
 
     @property
     def cells(self) -> list[Cell]:
-        places = (self.places[row.key, column.key] for row in self.rows for column in self.columns)
-        return [cell for place in places if isinstance(place, Quantity) for cell in place.cells]
+        contents = (self.contents[row.key, column.key] for row in self.rows for column in self.columns)
+        return [cell for one in contents if isinstance(one, Quantity) for cell in one.cells]
 
 
 def fill(grid: Grid, title: str, found: Mapping[Cell, Mapping[str, Any]]) -> Table:
     """The table: under each line of ours the paper's, where it has one."""
-    ours = _marked(grid, {row.key: [_place(grid, row, column, found) for column in grid.columns] for row in grid.rows})
+    ours = _marked(grid, {row.key: [_filled(grid, row, column, found) for column in grid.columns] for row in grid.rows})
     lines: list[Line] = []
     for row in grid.rows:
         lines.append(Line((*row.labels, HERE), tuple(ours[row.key]), row.block))
@@ -70,23 +70,23 @@ def fill(grid: Grid, title: str, found: Mapping[Cell, Mapping[str, Any]]) -> Tab
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Filled:
     """An entry with the readings behind it."""
 
     entry: Entry
     sample: Sample | None = None
 
 
-def _place(grid: Grid, row: Row, column: Column, found: Mapping[Cell, Mapping[str, Any]]) -> _Place:
-    quantity = grid.places[row.key, column.key]
+def _filled(grid: Grid, row: Row, column: Column, found: Mapping[Cell, Mapping[str, Any]]) -> _Filled:
+    quantity = grid.contents[row.key, column.key]
     if isinstance(quantity, str):
-        return _Place(Entry(quantity))
+        return _Filled(Entry(quantity))
     sample = quantity.sample(found)
     if sample is None:
-        return _Place(Entry())
+        return _Filled(Entry())
     if quantity.measure == "winner" and not any(sample.values()):
-        return _Place(Entry("-"))
-    return _Place(entry_of(list(sample.values()), quantity.measure), sample)
+        return _Filled(Entry("-"))
+    return _Filled(entry_of(list(sample.values()), quantity.measure), sample)
 
 
 _UNITS = {
@@ -104,19 +104,19 @@ def entry_of(values: Sequence[float], measure: str) -> Entry:
     """Mean ± standard deviation over seeds, in the unit of the measure; percent for most."""
     factor, digits, unit = _UNITS.get(measure, (100.0, 2, ""))
     mean, std = (factor * value for value in mean_std(values))
-    spread = f" ± {std:.{digits}f}" if len(values) > 1 and measure != "count" else ""
-    return Entry(f"{mean:.{digits}f}{spread}{unit}", mean, std if spread else None)
+    deviation = f" ± {std:.{digits}f}" if len(values) > 1 and measure != "count" else ""
+    return Entry(f"{mean:.{digits}f}{deviation}{unit}", mean, std if deviation else None)
 
 
-def _marked(grid: Grid, places: dict[str, list[_Place]]) -> dict[str, list[Entry]]:
+def _marked(grid: Grid, filled: dict[str, list[_Filled]]) -> dict[str, list[Entry]]:
     """Best and second of each block's column, and whether the best is significantly better than the second."""
-    entries = {key: [place.entry for place in row] for key, row in places.items()}
+    entries = {key: [one.entry for one in row] for key, row in filled.items()}
     for block in dict.fromkeys(row.block for row in grid.rows):
         keys = [row.key for row in grid.rows if row.block == block]
         for c in range(len(grid.columns)):
-            if sum(bool(places[key][c].entry.text) for key in keys) < 2:
+            if sum(bool(filled[key][c].entry.text) for key in keys) < 2:
                 continue  # nothing to be better than
-            samples = {key: sample for key in keys if (sample := places[key][c].sample) is not None}
+            samples = {key: sample for key in keys if (sample := filled[key][c].sample) is not None}
             for key, changes in _ranking(samples, grid.marks).items():
                 entries[key][c] = replace(entries[key][c], **changes)
     return entries
@@ -127,9 +127,9 @@ def _ranking(samples: Mapping[str, Sample], marks: frozenset[str]) -> dict[str, 
     if BOLD not in marks or not samples:
         return {}
     means = {key: mean_std(list(sample.values()))[0] for key, sample in samples.items()}
-    places = sorted(means, key=lambda key: -means[key])
-    best = [key for key in places if means[key] >= means[places[0]] - TOLERANCE]
-    rest = places[len(best) :]
+    ranked = sorted(means, key=lambda key: -means[key])
+    best = [key for key in ranked if means[key] >= means[ranked[0]] - TOLERANCE]
+    rest = ranked[len(best) :]
     changes: dict[str, dict[str, Any]] = {key: {"mark": "best"} for key in best}
     if len(best) > 1 or not rest:
         return changes

@@ -9,16 +9,16 @@ from typing import Any
 
 from aceglt.config import SCORING, Config
 from aceglt.reproduction.cells import Cell
-from aceglt.reproduction.grid import BOLD, UNDERLINE, Column, Grid, Places, Row
+from aceglt.reproduction.grid import BOLD, UNDERLINE, Column, Contents, Grid, Row
 from aceglt.reproduction.measures import Quantity
 
 SMALL = ("cora", "citeseer", "pubmed")
-BACKBONES = ("gcn", "gin", "gat")
-METHODS = ("random", "ugs", "gebt", "ace")
+PAPER_BACKBONES = ("gcn", "gin", "gat")
+PAPER_METHODS = ("random", "ugs", "gebt", "ace")
 OURS = "ours"
 """Beside the paper's methods: `ace` with our default scores and pruning, trained as the others are."""
 WITHOUT_GEBT = ("random", "ugs", "ace")
-AXES = {"model": "graph", "graph": "model"}
+PAPER_AXES = {"model": "graph", "graph": "model"}
 """What gets sparser, and what is held meanwhile."""
 
 OUR_SETTINGS = {
@@ -34,7 +34,7 @@ FIXED = {"model": (10, 15, 20, 25), "graph": (40, 50, 70, 90)}
 """In percent, by axis: where the other part is held in Figures 4, S5 and S6."""
 
 SWITCHES = ("resample", "adaptive_k")
-VARIANTS = {"neither": (False, False), "resample": (True, False), "adaptive": (False, True), "both": (True, True)}
+ABLATIONS = {"neither": (False, False), "resample": (True, False), "adaptive": (False, True), "both": (True, True)}
 """Tables 2 and S4: which of the two switches are on."""
 
 LARGE = {"checkpoint_blocks": True}
@@ -72,12 +72,12 @@ def winners(
 ) -> Grid:
     """The layout of Table 1: per backbone and method, how sparse tickets get on each axis, and the highest metric."""
     rows = [Row(f"{b}/{m}", (NAMES[b], NAMES[m]), b) for b, m in product(backbones, methods)]
-    places: Places = {}
+    contents: Contents = {}
     for b, m, d in product(backbones, methods, datasets):
-        cells = {axis: _searched(d, b, axis, m, **cell) for axis in AXES}
-        places |= {(f"{b}/{m}", f"{d}/{axis}"): Quantity("winner", (cells[axis],)) for axis in AXES}
-        places[f"{b}/{m}", f"{d}/highest"] = Quantity("highest", tuple(cells.values()))
-    return Grid(("Backbone", "Method"), tuple(rows), tuple(columns), places, frozenset(marks), quoted)
+        cells = {axis: _searched(d, b, axis, m, **cell) for axis in PAPER_AXES}
+        contents |= {(f"{b}/{m}", f"{d}/{axis}"): Quantity("winner", (cells[axis],)) for axis in PAPER_AXES}
+        contents[f"{b}/{m}", f"{d}/highest"] = Quantity("highest", tuple(cells.values()))
+    return Grid(("Backbone", "Method"), tuple(rows), tuple(columns), contents, frozenset(marks), quoted)
 
 
 def _searched(dataset: str, backbone: str, axis: str, method: str, **cell: Any) -> Cell:
@@ -88,7 +88,7 @@ def _searched(dataset: str, backbone: str, axis: str, method: str, **cell: Any) 
 
 def by_quantity(datasets: Sequence[str], metric: str) -> list[Column]:
     """Columns of `winners`: datasets under each quantity."""
-    groups = {**{axis: NAMES[axis] for axis in AXES}, "highest": f"Highest {metric}"}
+    groups = {**{axis: NAMES[axis] for axis in PAPER_AXES}, "highest": f"Highest {metric}"}
     return [Column(f"{d}/{key}", group, NAMES[d]) for key, group in groups.items() for d in datasets]
 
 
@@ -96,7 +96,7 @@ def by_dataset(metrics: Mapping[str, str], highest: bool = True) -> list[Column]
     """Columns of `winners`: quantities under each dataset."""
     columns = []
     for d, metric in metrics.items():
-        columns += [Column(f"{d}/{axis}", NAMES[d], NAMES[axis]) for axis in AXES]
+        columns += [Column(f"{d}/{axis}", NAMES[d], NAMES[axis]) for axis in PAPER_AXES]
         columns += [Column(f"{d}/highest", NAMES[d], metric)] if highest else []
     return columns
 
@@ -105,7 +105,7 @@ def curves(datasets: Iterable[str], backbones: Sequence[str], methods: Sequence[
     """The panels of Figure S2: the metric of each method over each sparsity."""
     return tuple(
         Panel(f"{NAMES[d]} + {NAMES[b]}", tuple((NAMES[m], _searched(d, b, axis, m, **cell)) for m in methods))
-        for b, d, axis in product(backbones, datasets, AXES)
+        for b, d, axis in product(backbones, datasets, PAPER_AXES)
     )
 
 
@@ -113,35 +113,35 @@ def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str], quoted
     """The layout of Table 2: the metric at given sparsities with and without re-sampling and adaptive K."""
     columns = [Column(f"{axis}/{p}", NAMES[axis], f"{p}%") for axis in axes for p in SPARSITIES[axis]]
     rows: list[Row] = []
-    places: Places = {}
-    for (d, b, task), (variant, switched) in product(blocks, VARIANTS.items()):
+    contents: Contents = {}
+    for (d, b, task), (variant, switched) in product(blocks, ABLATIONS.items()):
         block = f"{d}/{b}" if task == "node" else f"{d}/{b}/{task}"
         signs = ("✓" if on else "×" for on in switched)
         rows.append(Row(f"{block}/{variant}", (f"{NAMES[d]}+{NAMES[b]}", NAMES[task], *signs), block))
         off = {name: False for name, on in zip(SWITCHES, switched, strict=True) if not on}
         for axis in axes:
             cell = Cell(d, b, axis, "ace", task, variant, {"method_options": off}, LEVELS[axis])
-            places |= {
+            contents |= {
                 (f"{block}/{variant}", f"{axis}/{p}"): Quantity("test", (cell,), p / 100) for p in SPARSITIES[axis]
             }
     heads = ("", "Task", "re-sample", "adaptive K")
-    return Grid(heads, tuple(rows), tuple(columns), places, frozenset(marks), quoted)
+    return Grid(heads, tuple(rows), tuple(columns), contents, frozenset(marks), quoted)
 
 
 def fixed(datasets: Sequence[str], backbones: Sequence[str], quoted: str = "", task: str = "node") -> Grid:
     """The numbers of Figure 4: how sparse one part gets at each fixed sparsity of the other."""
     columns = [
         Column(f"{axis}/{p}", f"{NAMES[axis]}, fixed {other}", f"{p}%")
-        for axis, other in AXES.items()
+        for axis, other in PAPER_AXES.items()
         for p in FIXED[axis]
     ]
     rows = [Row(f"{d}/{b}", (NAMES[d], NAMES[b]), f"{d}/{b}") for d, b in product(datasets, backbones)]
-    places: Places = {
+    contents: Contents = {
         (f"{d}/{b}", f"{axis}/{p}"): Quantity("winner", (_held(d, b, axis, p, task),))
-        for d, b, axis in product(datasets, backbones, AXES)
+        for d, b, axis in product(datasets, backbones, PAPER_AXES)
         for p in FIXED[axis]
     }
-    return Grid(("Dataset", "Backbone"), tuple(rows), tuple(columns), places, quoted=quoted)
+    return Grid(("Dataset", "Backbone"), tuple(rows), tuple(columns), contents, quoted=quoted)
 
 
 def fixed_panels(datasets: Sequence[str], backbones: Sequence[str], task: str = "node") -> tuple[Panel, ...]:
@@ -149,42 +149,42 @@ def fixed_panels(datasets: Sequence[str], backbones: Sequence[str], task: str = 
     return tuple(
         Panel(
             f"{NAMES[d]} + {NAMES[b]}",
-            tuple((f"{AXES[axis]} {p} %", _held(d, b, axis, p, task)) for p in FIXED[axis]),
+            tuple((f"{PAPER_AXES[axis]} {p} %", _held(d, b, axis, p, task)) for p in FIXED[axis]),
         )
-        for d, b, axis in product(datasets, backbones, AXES)
+        for d, b, axis in product(datasets, backbones, PAPER_AXES)
     )
 
 
 def _held(dataset: str, backbone: str, axis: str, percent: int, task: str) -> Cell:
-    other = AXES[axis]
+    other = PAPER_AXES[axis]
     settings = {f"fixed_{other}": percent / 100}
     return Cell(dataset, backbone, axis, "ace", task, f"{other}-{percent}", settings)
 
 
 def dense_baselines() -> Grid:
     """Table S5; by searches of Tables S6 and S7 that stop before the first level, so that theirs serve too."""
-    small = {(b, d): Cell(d, b, "model", "random", "inductive", levels=0) for b, d in product(BACKBONES, SMALL)}
+    small = {(b, d): Cell(d, b, "model", "random", "inductive", levels=0) for b, d in product(PAPER_BACKBONES, SMALL)}
     large = {
         ("resgcn", d): Cell(d, "resgcn", "model", "random", "inductive", settings=LARGE, levels=0)
         for d in ("ogbn-arxiv", "ogbn-proteins")
     }
     cells = {**small, **large}
     columns = tuple(Column(f"{b}/{d}", NAMES[b], NAMES[d]) for b, d in cells)
-    places: Places = {("dense", f"{b}/{d}"): Quantity("dense", (cell,)) for (b, d), cell in cells.items()}
-    return Grid(("Metric",), (Row("dense", ("Accuracy",)),), columns, places, quoted="tableS5")
+    contents: Contents = {("dense", f"{b}/{d}"): Quantity("dense", (cell,)) for (b, d), cell in cells.items()}
+    return Grid(("Metric",), (Row("dense", ("Accuracy",)),), columns, contents, quoted="tableS5")
 
 
 def times() -> Grid:
     """Table S8."""
-    rows = [Row(f"{b}/{m}", (NAMES[b], NAMES[m]), b) for b, m in product(BACKBONES, ("ugs", "ace"))]
+    rows = [Row(f"{b}/{m}", (NAMES[b], NAMES[m]), b) for b, m in product(PAPER_BACKBONES, ("ugs", "ace"))]
     parts = {"seconds": "Training Time", "macs": "Inference MACs"}
     columns = [Column("complexity", "", "Time Complexity")]
     columns += [Column(f"{d}/{part}", NAMES[d], name) for d in SMALL for part, name in parts.items()]
-    places: Places = {(row.key, "complexity"): "O(epochs·(nnz(X)·H + E·H + W))" for row in rows}
-    for b, m, d in product(BACKBONES, ("ugs", "ace"), SMALL):
+    contents: Contents = {(row.key, "complexity"): "O(epochs·(nnz(X)·H + E·H + W))" for row in rows}
+    for b, m, d in product(PAPER_BACKBONES, ("ugs", "ace"), SMALL):
         cell = Cell(d, b, "model", m)
-        places |= {(f"{b}/{m}", f"{d}/{part}"): Quantity(part, (cell,)) for part in parts}
-    return Grid(("Backbones", "Methods"), tuple(rows), tuple(columns), places, quoted="tableS8")
+        contents |= {(f"{b}/{m}", f"{d}/{part}"): Quantity(part, (cell,)) for part in parts}
+    return Grid(("Backbones", "Methods"), tuple(rows), tuple(columns), contents, quoted="tableS8")
 
 
 PRUNED = {"edges": "graph", "weights": "model"}
@@ -199,13 +199,13 @@ def fluctuations(datasets: Sequence[str]) -> Grid:
         for side in PRUNED
         for p in points[side]
     ]
-    places: Places = {
+    contents: Contents = {
         (d, f"{side}/{p}"): Quantity(f"fluctuation of {side}", (Cell(d, "gcn", axis, "ugs"),), p / 100)
         for d in datasets
         for side, axis in PRUNED.items()
         for p in points[side]
     }
-    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), tuple(columns), places)
+    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), tuple(columns), contents)
 
 
 def fluctuation_panels(datasets: Sequence[str]) -> tuple[Panel, ...]:
@@ -224,11 +224,11 @@ def excerpts(datasets: Sequence[str]) -> Grid:
         "count": "edges scored at both",
         "change": "mean change of rank",
     }
-    places: Places = {
+    contents: Contents = {
         (d, measure): Quantity(measure, (Cell(d, "gcn", "graph", "ugs"),)) for d, measure in product(datasets, names)
     }
     columns = tuple(Column(measure, "", name) for measure, name in names.items())
-    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), columns, places)
+    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), columns, contents)
 
 
 def excerpt_panels(datasets: Sequence[str]) -> tuple[Panel, ...]:

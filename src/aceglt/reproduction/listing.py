@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from aceglt import datasets
 from aceglt.config import Config
+from aceglt.methods.build import build_method
 from aceglt.report.progress import SearchProgress
 from aceglt.reproduction import EXHIBITS, Reproduction
 from aceglt.reproduction.cells import Cell, Scale
@@ -19,8 +20,8 @@ from aceglt.reproduction.cost import epochs_per_seed, measured_rate, seconds_to_
 from aceglt.reproduction.registry import Exhibit
 from aceglt.reproduction.runs import collect, missing
 from aceglt.reproduction.tables import HERE, Table
-from aceglt.runner import build_method, pick_device
 from aceglt.searches.levels import SearchObserver
+from aceglt.training.setup import pick_device
 
 _ROUGH = (
     "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."

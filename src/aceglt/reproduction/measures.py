@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from aceglt.reproduction.cells import Cell
+from aceglt.reproduction.merge import Results
 from aceglt.searches.statistics import TOLERANCE
 
-Results = Mapping[str, Any]
 Sample = dict[int, float]  # by seed
-Measure = Callable[[Sequence[Mapping[str, Any]], Cell, "float | None"], "Sample | None"]
+Measure = Callable[[Sequence[Results], Cell, "float | None"], "Sample | None"]
 
 NEAR = 0.05  # how far a level may be from a sparsity that a table names: the paper's "40 %" is 36 %
 EXCERPTS = (0.1, 0.6)  # the sparsities of Figure S1
@@ -34,9 +33,9 @@ class Quantity:
         return MEASURES[self.measure]([found[cell] for cell in self.cells], self.cells[0], self.at)
 
 
-def near(results: Results, cell: Cell, at: float) -> Mapping[str, Any] | None:
+def near(results: Results, cell: Cell, at: float) -> Results | None:
     """The level whose sparsity is nearest to `at`; None if none is near."""
-    levels: list[Mapping[str, Any]] = results["levels"]
+    levels: list[Results] = results["levels"]
     level = min(levels, key=lambda entry: abs(entry[cell.sparsity] - at), default=None)
     return level if level is not None and abs(level[cell.sparsity] - at) <= NEAR else None
 
@@ -96,7 +95,7 @@ def _fluctuation(side: str) -> Measure:
     return measure
 
 
-def excerpt_levels(results: Results, cell: Cell) -> list[Mapping[str, Any]]:
+def excerpt_levels(results: Results, cell: Cell) -> list[Results]:
     """The two levels that Figure S1 shows: nearest to 10 % and to 60 % of its sparsity, or what comes nearest."""
     levels = [level for level in results["levels"] if (level.get("excerpt") or {}).get("rank")]
     return [min(levels, key=lambda level: abs(level[cell.sparsity] - at)) for at in EXCERPTS] if levels else []

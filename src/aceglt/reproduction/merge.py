@@ -8,6 +8,7 @@ from typing import Any
 from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 
 Results = Mapping[str, Any]
+"""The content of results.json, its dense baseline or one of its levels."""
 
 _READINGS = ("val", "test", "epoch")
 _PER_SEED = (*_READINGS, "fluctuation", "diagnostics")  # what has lists over seeds in a level
@@ -40,9 +41,6 @@ def merge(runs: Sequence[Results], levels: int | None = None, seeds: Collection[
     }
 
 
-Part = Mapping[str, Any]  # a run, its dense baseline or one of its levels
-
-
 def _owners(runs: Sequence[Results]) -> list[tuple[Results, int]]:
     """For each seed, in order, the first run that has it and its place there."""
     owners: dict[int, tuple[Results, int]] = {}
@@ -52,13 +50,13 @@ def _owners(runs: Sequence[Results]) -> list[tuple[Results, int]]:
     return [owners[seed] for seed in sorted(owners)]
 
 
-def _level(parts: Sequence[tuple[Part, int]], dense: Readings) -> dict[str, Any]:
+def _level(parts: Sequence[tuple[Results, int]], dense: Readings) -> dict[str, Any]:
     level = {**parts[0][0], **_gather(parts, _PER_SEED)}
     level["seconds"] = sum(part["seconds"] / len(part["val"]) for part, _ in parts)
     return {**level, "winning": winning(dense, Readings(level["val"], level["test"]))}
 
 
-def _gather(parts: Sequence[tuple[Part, int]], names: Sequence[str]) -> dict[str, Any]:
+def _gather(parts: Sequence[tuple[Results, int]], names: Sequence[str]) -> dict[str, Any]:
     """Lists over all seeds from those of the runs, at any depth."""
     return {name: _lists([(part.get(name), place) for part, place in parts]) for name in names}
 

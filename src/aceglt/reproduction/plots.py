@@ -13,10 +13,9 @@ from aceglt.report.static import draw_scene, encoded
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.layouts import Panel
 from aceglt.reproduction.measures import excerpt_levels
+from aceglt.reproduction.merge import Results
 from aceglt.reproduction.registry import Exhibit
 from aceglt.searches.statistics import mean_std, metric_in_words
-
-Results = Mapping[str, Any]
 
 FORMATS = ("png", "svg")
 # Okabe and Ito's colours, which people with any colour vision tell apart; each line has its own marker too.
@@ -86,7 +85,7 @@ def _line(ax: Any, panel: Panel, name: str, cell: Cell, results: Results, i: int
         ax.axvline(100 * winner[cell.sparsity], color=colour, linestyle=":", linewidth=1.2)
 
 
-def _values(panel: Panel, level: Mapping[str, Any]) -> list[float]:
+def _values(panel: Panel, level: Results) -> list[float]:
     """What a level shows, over seeds."""
     if panel.show == "test":
         return list(level["test"])

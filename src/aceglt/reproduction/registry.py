@@ -11,7 +11,7 @@ from aceglt.errors import ConfigError
 from aceglt.reproduction import layouts as lay
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.grid import BOLD, STAR, UNDERLINE, Grid
-from aceglt.reproduction.layouts import BACKBONES, LARGE, METHODS, OURS, SMALL, WITHOUT_GEBT, Panel
+from aceglt.reproduction.layouts import LARGE, OURS, PAPER_BACKBONES, PAPER_METHODS, SMALL, WITHOUT_GEBT, Panel
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,11 @@ _NEAR = (
 )
 
 _TABLE1 = lay.winners(
-    SMALL, BACKBONES, (*METHODS, OURS), lay.by_quantity(SMALL, "Accuracy"), "table1", (BOLD, UNDERLINE, STAR)
+    SMALL, PAPER_BACKBONES, (*PAPER_METHODS, OURS), lay.by_quantity(SMALL, "Accuracy"), "table1",
+    (BOLD, UNDERLINE, STAR),
 )  # fmt: skip
 _TABLE_S3 = lay.winners(
-    SMALL, BACKBONES, WITHOUT_GEBT, lay.by_quantity(SMALL, "ROC-AUC"), "tableS3", task="link"
+    SMALL, PAPER_BACKBONES, WITHOUT_GEBT, lay.by_quantity(SMALL, "ROC-AUC"), "tableS3", task="link"
 )  # fmt: skip
 _FOLLOWED = ("cora", "citeseer")
 _OGBN = {"ogbn-arxiv": "Accuracy", "ogbn-proteins": "ROC-AUC"}
@@ -148,7 +149,7 @@ _ALL = (
         "figureS2",
         "Accuracy against sparsity, node classification on small graphs",
         _TABLE1,
-        lay.curves(SMALL, BACKBONES, (*METHODS, OURS)),
+        lay.curves(SMALL, PAPER_BACKBONES, (*PAPER_METHODS, OURS)),
         "curves",
         (_WON, _OWN, _DOTTED, "The paper's numbers are those of its Table 1."),
     ),
@@ -156,7 +157,7 @@ _ALL = (
         "figureS3",
         "ROC-AUC against sparsity, link prediction on small graphs",
         _TABLE_S3,
-        lay.curves(SMALL, BACKBONES, WITHOUT_GEBT, task="link"),
+        lay.curves(SMALL, PAPER_BACKBONES, WITHOUT_GEBT, task="link"),
         "curves",
         (_WON, _DOTTED, "The paper's numbers are those of its Table S3."),
     ),
@@ -192,7 +193,9 @@ _ALL = (
     Exhibit(
         "tableS6",
         "Inductive node classification on small graphs",
-        lay.winners(SMALL, BACKBONES, METHODS, lay.by_quantity(SMALL, "Accuracy"), "tableS6", task="inductive"),
+        lay.winners(
+            SMALL, PAPER_BACKBONES, PAPER_METHODS, lay.by_quantity(SMALL, "Accuracy"), "tableS6", task="inductive"
+        ),
         notes=(_WON,),
     ),
     Exhibit(

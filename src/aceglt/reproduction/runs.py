@@ -28,7 +28,7 @@ Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]
 
 
 @dataclass(frozen=True)
-class Run:
+class FoundRun:
     """A run directory of a configuration."""
 
     path: Path
@@ -42,7 +42,7 @@ class Run:
         return self.finished and self.config.levels >= levels
 
 
-def find(root: Path, cell: Cell, scale: Scale) -> list[Run]:
+def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
     """The run directories of a cell, whatever their seeds."""
     config = cell.config(scale)
     planned = [name for name in PLANNED if cell.choices(scale).get(name) is None]
@@ -103,10 +103,10 @@ def _without(config: Config, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in config.identity().items() if name not in names}
 
 
-def _read(path: Path) -> Run:
+def _read(path: Path) -> FoundRun:
     run = RunDir(path)
     data: Mapping[str, Any] = read_json(run.config)
-    return Run(path, run.read_config(), str(data.get("data")), finished_results(path) is not None)
+    return FoundRun(path, run.read_config(), str(data.get("data")), finished_results(path) is not None)
 
 
 def _span(seeds: Sequence[int]) -> str:

@@ -14,23 +14,23 @@ from aceglt.errors import RunError
 from aceglt.pruning.importance import SIDES, some
 from aceglt.searches.levels import LevelRecord, Outcome, Selected, State
 from aceglt.numerics.masks import Counts, Masks, Scores
-from aceglt.files.schema import NUMBER, OBJECT, WHOLE
+from aceglt.files.schema import NUMBER, OBJECT, COUNT
 
 _KIND, _VERSION = "checkpoint", 1
 
-_OUTCOME = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [WHOLE], "seconds": NUMBER}
+_OUTCOME = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [COUNT], "seconds": NUMBER}
 _RECORD = {
-    "level": WHOLE,
-    "alive": {"weights": WHOLE, "edges": WHOLE},
+    "level": COUNT,
+    "alive": {"weights": COUNT, "edges": COUNT},
     "outcome": _OUTCOME,
     "select_seconds": NUMBER,
-    "select_epochs": WHOLE,
+    "select_epochs": COUNT,
     "diagnostics": OBJECT,
 }
 _PAYLOAD = {
     "dense": (_OUTCOME,),
     "records": [_RECORD],
-    "selected": ({"seconds": NUMBER, "epochs": WHOLE, "diagnostics": OBJECT},),
+    "selected": ({"seconds": NUMBER, "epochs": COUNT, "diagnostics": OBJECT},),
 }
 
 

@@ -6,41 +6,41 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, ClassVar, TypeVar
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
 from aceglt.searches.results import check_results
-from aceglt.files.schema import WHOLE, check, shortened
+from aceglt.files.schema import COUNT, check, shortened
+
+Self = TypeVar("Self", bound="LockedFolder")
 
 _NO_CONFIG = "restore it from a copy or choose another --out"
 _NO_ENVIRONMENT = "without this file the same command writes it anew"
-_ENVIRONMENT = {"runs_at_once": (WHOLE,), "peak_memory": (WHOLE,)}  # what is read of it again
+_ENVIRONMENT = {"runs_at_once": (COUNT,), "peak_memory": (COUNT,)}  # what is read of it again
 
 
-class RunDir:
-    """Everything about one search, in one folder that one process at a time may write to."""
+class LockedFolder:
+    """A folder that one process at a time may write to; one that holds someone else's files is left as it is."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.config = self.path / "config.json"
-        self.environment = self.path / "environment.json"
-        self.results = self.path / "results.json"
-        self.events = self.path / "events.jsonl"
-        self.checkpoint = self.path / "checkpoint"
-        self.final = self.path / "final"
-        """The checkpoint of a finished search, from which more levels can be searched."""
-        self.tickets = self.path / "tickets"
-        self.report = self.path / "report.html"
-        self.tensorboard = self.path / "tensorboard"
+    kind: ClassVar[str]
+    """What it is called."""
+    claim_file: ClassVar[str]
+    """The file that tells that it is one."""
+    folders: ClassVar[Sequence[str]]
+    files: ClassVar[Sequence[str]]
+    """Those that are written to a temporary name first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._lock: IO[str] | None = None
 
-    def __enter__(self) -> RunDir:
+    def __enter__(self: Self) -> Self:
         try:
             self._open()
         except BaseException as problem:
@@ -64,17 +64,44 @@ class RunDir:
         locked = self.path / ".lock"
         new = not locked.exists()
         self._lock = lock(self.path)
-        if self._is_foreign(locked):  # under the lock: others may just be starting here
+        leftover = [path for file in self.files for path in leftovers(self.path / file)]
+        ours = {locked, *(self.path / name for name in self.folders), *leftover}
+        claimed = (self.path / self.claim_file).exists()
+        if not claimed and any(entry not in ours for entry in self.path.iterdir()):  # under the lock: others may start
             if new:
                 locked.unlink(missing_ok=True)
-            raise RunError(f"{self.path} is not empty and is no run directory; choose another --out")
-        self.tickets.mkdir(exist_ok=True)
-        self._remove_leftovers()
+            raise RunError(f"{self.path} is not empty and is no {self.kind}; choose another --out")
+        for name in self.folders:
+            (self.path / name).mkdir(exist_ok=True)
+        for path in leftover:  # of a process that was killed while writing
+            path.unlink()
 
     def _release(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+class RunDir(LockedFolder):
+    """Everything about one search, in one folder."""
+
+    kind = "run directory"
+    claim_file = "config.json"
+    folders = ("tickets",)
+    files = ("config.json", "environment.json", "results.json", "checkpoint", "report.html", "tickets/level_*.safetensors")
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(Path(path))
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.results = self.path / "results.json"
+        self.events = self.path / "events.jsonl"
+        self.checkpoint = self.path / "checkpoint"
+        self.final = self.path / "final"
+        """The checkpoint of a finished search, from which more levels can be searched."""
+        self.tickets = self.path / "tickets"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
 
     def ticket(self, level: int, seed: int) -> Path:
         return self.tickets / f"level_{level:02d}_seed_{seed}.safetensors"
@@ -139,20 +166,6 @@ class RunDir:
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
         append_line(self.events, json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
-
-    def _is_foreign(self, locked: Path) -> bool:
-        """Whether it holds someone else's files."""
-        ours = {locked, self.tickets, *self._leftovers()}
-        return not self.config.exists() and any(entry not in ours for entry in self.path.iterdir())
-
-    def _leftovers(self) -> list[Path]:
-        """Temporary files of a process that was killed while writing."""
-        files = (self.config, self.environment, self.results, self.checkpoint, self.report)
-        return [path for file in (*files, self.tickets / "level_*.safetensors") for path in leftovers(file)]
-
-    def _remove_leftovers(self) -> None:
-        for path in self._leftovers():
-            path.unlink()
 
 
 def lock(folder: Path) -> IO[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from aceglt.files.schema import FLAG, NUMBER, OBJECT, TEXT, WHOLE, Kind, check
+from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
 from aceglt.searches.statistics import CRITERIA, Readings, highest_winning, highest_winning_per_seed, winning
 
 if TYPE_CHECKING:
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 _TEXTS = ("dataset", "backbone", "method", "axis", "metric", "task", "signal", "preset")
 _POSITIVE = Kind("above 0", lambda value: NUMBER.fits(value) and value > 0)
-_READINGS = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [WHOLE], "macs": _POSITIVE}
+_READINGS = {"val": [NUMBER], "test": ([NUMBER],), "epoch": [COUNT], "macs": _POSITIVE}
 _SPARSITIES = {"model_sparsity": NUMBER, "graph_sparsity": NUMBER}
 _LEVEL = {
     **_READINGS,
     **_SPARSITIES,
-    "level": WHOLE,
+    "level": COUNT,
     "seconds": NUMBER,
     "phases": {"select": NUMBER, "retrain": NUMBER},
-    "epochs": {"select": WHOLE, "retrain": WHOLE},
+    "epochs": {"select": COUNT, "retrain": COUNT},
     "winning": dict.fromkeys(CRITERIA, (FLAG,)),
     "diagnostics": OBJECT,
 }
 _CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
 _FLUCTUATION = {side: [(NUMBER,)] for side in ("weights", "edges")}
-_EXCERPT = {"seed": WHOLE, "edges": [[WHOLE]]}
+_EXCERPT = {"seed": COUNT, "edges": [[COUNT]]}
 _SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
 _MOST_EDGES = 1000
 _RESULTS = {
     **dict.fromkeys(_TEXTS, TEXT),
     "finished": FLAG,
-    "epochs": WHOLE,
-    "seeds": [WHOLE],
+    "epochs": COUNT,
+    "seeds": [COUNT],
     "dense": _READINGS,
     "levels": [_LEVEL],
     "highest_winning_per_seed": ({key: [NUMBER] for key in _SPARSITIES},),
-    "highest_winning": dict.fromkeys(CRITERIA, ({**_SPARSITIES, "level": WHOLE},)),
+    "highest_winning": dict.fromkeys(CRITERIA, ({**_SPARSITIES, "level": COUNT},)),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from aceglt.report.progress import Bar, time_left
-from aceglt.sweeps.grid import Cell
+from aceglt.sweeps.grid import GridCell
 
 
 class SweepProgress(Bar):
@@ -21,7 +21,7 @@ class SweepProgress(Bar):
         self._total = self._finished = self._failed = 0
         self._done = self._work = 0  # stages, of the searches that this session began with
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
         there = {cell.name for cell in finished}
         self._stages = {cell.name: cell.config.levels + 1 for cell in cells if cell.name not in there}

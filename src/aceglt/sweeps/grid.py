@@ -33,7 +33,7 @@ MAX_CELLS = 10_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One search of a sweep."""
 
     name: str
@@ -56,7 +56,7 @@ def read_grid(path: Path) -> Settings:
     return grid
 
 
-def plan(grid: Mapping[str, Any]) -> list[Cell]:
+def plan(grid: Mapping[str, Any]) -> list[GridCell]:
     """The cells of a grid, each with its configuration; ConfigError where one is wrong or is there twice.
 
     A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
@@ -143,7 +143,7 @@ def _several(choices: Sequence[Settings]) -> set[str]:
     return {name for name, values in seen.items() if len(values) > 1}
 
 
-def _cell(settings: Settings, several: set[str]) -> Cell:
+def _cell(settings: Settings, several: set[str]) -> GridCell:
     what = ", ".join(str(settings[name]) for name in _NAMED if name in settings) or "the grid"
     try:
         names, _ = take(settings)
@@ -151,7 +151,7 @@ def _cell(settings: Settings, several: set[str]) -> Cell:
     except AcegltError as problem:
         raise ConfigError(f"{what}: {problem}") from None
     varied = {name: value for name, value in flat(settings).items() if name in several}
-    return Cell(_name(config, varied), settings, config, varied)
+    return GridCell(_name(config, varied), settings, config, varied)
 
 
 def _name(config: Config, varied: Settings) -> str:

@@ -15,7 +15,7 @@ from aceglt.report import NAMING, ReportUnavailable, RunView, distinct_names, wr
 from aceglt.runs.directory import results_of
 from aceglt.searches.statistics import best_level, mean_std
 from aceglt.sweeps.folder import SweepDir
-from aceglt.sweeps.grid import Cell
+from aceglt.sweeps.grid import GridCell
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SweepResult:
         return [cell for cell in self.cells if cell["status"] != "finished"]
 
 
-def publish(folder: SweepDir, cells: Sequence[Cell], failures: Mapping[str, str]) -> SweepResult:
+def publish(folder: SweepDir, cells: Sequence[GridCell], failures: Mapping[str, str]) -> SweepResult:
     """Write sweep.json, sweep.csv and the report of what is there."""
     entries = [_entry(folder, cell, failures.get(cell.name)) for cell in cells]
     write_json(folder.merged, {"format": 1, "cells": entries})
@@ -48,7 +48,7 @@ def publish(folder: SweepDir, cells: Sequence[Cell], failures: Mapping[str, str]
     return SweepResult(entries, folder.path)
 
 
-def _entry(folder: SweepDir, cell: Cell, error: str | None) -> dict[str, Any]:
+def _entry(folder: SweepDir, cell: GridCell, error: str | None) -> dict[str, Any]:
     finished = folder.finished(cell)
     return {
         "name": cell.name,
@@ -86,13 +86,13 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _views(folder: SweepDir, found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> list[RunView]:
+def _views(folder: SweepDir, found: Sequence[tuple[GridCell, Mapping[str, Any]]]) -> list[RunView]:
     views = [_view(folder, cell, entry) for cell, entry in found]
     names = distinct_names(views, [Path(cell.name) for cell, _ in found])
     return [replace(view, name=name) for view, name in zip(views, names, strict=True)]
 
 
-def _view(folder: SweepDir, cell: Cell, entry: Mapping[str, Any]) -> RunView:
+def _view(folder: SweepDir, cell: GridCell, entry: Mapping[str, Any]) -> RunView:
     special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*NAMING, "method", "signal")]
     name = ", ".join([f"{cell.config.method} ({cell.config.signal})", *special])
     tickets = sorted(path.relative_to(folder.path).as_posix() for path in folder.run(cell).tickets.glob("level_*"))

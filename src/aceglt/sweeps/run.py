@@ -15,7 +15,7 @@ from aceglt.sweeps.checks import check
 from aceglt.sweeps.cluster import RayEngine
 from aceglt.sweeps.engines import Ended, Engine, Need
 from aceglt.sweeps.folder import SweepDir
-from aceglt.sweeps.grid import Cell, plan, read_grid
+from aceglt.sweeps.grid import GridCell, plan, read_grid
 from aceglt.sweeps.local import LocalEngine
 from aceglt.sweeps.merged import SweepResult, publish
 from aceglt.sweeps.worker import Common, Job
@@ -23,13 +23,12 @@ from aceglt.sweeps.worker import Common, Job
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
 _MEMORY = (0.001, 1e9)  # GiB that one search may be given
-_TICK = 1.0  # seconds between looks at how far searches are
 
 
 class SweepObserver(Protocol):
-    """Is told how a sweep goes on."""
+    """Is told how a sweep goes on, at least every `interval` seconds if it has one."""
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         """What there is to search, and what of it is there already."""
 
     def on_end(self, name: str) -> None:
@@ -134,7 +133,7 @@ def _check_arguments(
 class _Silent:
     """Nobody watches."""
 
-    def on_plan(self, cells: Sequence[Cell], finished: Sequence[Cell]) -> None: ...
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None: ...
     def on_end(self, name: str) -> None: ...
     def on_failure(self, name: str, problem: str, again: bool) -> None: ...
     def on_levels(self, levels: Mapping[str, int]) -> None: ...
@@ -143,7 +142,7 @@ class _Silent:
 class _Queue:
     """The searches that wait for a worker, those that have one, and those that were given up."""
 
-    def __init__(self, cells: Sequence[Cell], folder: SweepDir, retries: int, observer: SweepObserver) -> None:
+    def __init__(self, cells: Sequence[GridCell], folder: SweepDir, retries: int, observer: SweepObserver) -> None:
         self._cells = {cell.name: cell for cell in cells}
         self._folder, self._retries, self._observer = folder, retries, observer
         self._waiting, self._running = deque(self._cells), set[str]()
@@ -153,18 +152,19 @@ class _Queue:
 
     def work_off(self, engine: Engine, common: Common) -> None:
         """Keep the engine busy until every search has finished or was given up."""
+        interval = getattr(self._observer, "interval", 1.0)
         while self._waiting or self._running:
             while self._waiting and engine.has_room():
                 name = self._waiting.popleft()
                 engine.start(self._job(self._cells[name], common))
                 self._running.add(name)
                 self._tries[name] += 1
-            for ended in engine.wait(_TICK):
+            for ended in engine.wait(interval):
                 self._end(ended)
             levels = {name: self._folder.level(self._cells[name]) for name in self._running}
             self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
 
-    def _job(self, cell: Cell, common: Common) -> Job:
+    def _job(self, cell: GridCell, common: Common) -> Job:
         return Job(cell.name, cell.settings, str(self._folder.run(cell).path), str(self._folder.log(cell)), common)
 
     def _end(self, ended: Ended) -> None:

@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aceglt.errors import AcegltError, RunError, RunInUse
 
-_PATIENCE = 60.0  # seconds; a worker whose node was lost may take a while to end
 MEND = 2
 """Exit code: the user must mend something."""
 
@@ -43,9 +43,10 @@ class Job:
     common: Common
 
 
-def work(job: Job) -> str | None:
-    """Search, or continue the search that is there.
+def work(job: Job, patience: int = 60, wait: Callable[[float], None] = time.sleep) -> str | None:
+    """Search, or continue the search that is there; one that is in use is tried again so many times, after a second.
 
+    A worker whose node was lost may take a while to end.
     Returns None, or what the user must mend, since to try again would not help; anything else is raised. All is logged.
     """
     logs = os.path.dirname(job.log)
@@ -53,7 +54,7 @@ def work(job: Job) -> str | None:
         return f"{logs} is not there on {platform.node()}: every node must see the folder of the sweep"
     _log(job, f"process {os.getpid()} on {platform.node()}")
     try:
-        _search(job)
+        _search(job, patience, wait)
     except BaseException as problem:
         _log(job, traceback.format_exc())
         if isinstance(problem, AcegltError) and not isinstance(problem, RunInUse):
@@ -63,7 +64,7 @@ def work(job: Job) -> str | None:
     return None
 
 
-def _search(job: Job) -> None:
+def _search(job: Job, patience: int, wait: Callable[[float], None]) -> None:
     import torch
 
     from aceglt.runner import search
@@ -71,17 +72,20 @@ def _search(job: Job) -> None:
     common = job.common
     os.chdir(common.here)
     torch.set_num_threads(common.threads)
-    until = time.monotonic() + _PATIENCE
-    while True:
+    place: dict[str, Any] = {
+        "out": job.run,
+        "device": common.device,
+        "data_root": common.data_root,
+        "tickets": common.tickets,
+    }
+    for left in reversed(range(patience + 1)):
         try:
-            search(
-                out=job.run, device=common.device, data_root=common.data_root, tickets=common.tickets, **job.settings,
-            )  # fmt: skip
+            search(**place, **job.settings)
             return
         except RunInUse:
-            if time.monotonic() > until:
+            if not left:
                 raise
-            time.sleep(1.0)
+            wait(1.0)
 
 
 def _log(job: Job, text: str) -> None:

@@ -28,13 +28,12 @@ from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.sparse import as_csr, stored_bytes, take_rows
-from aceglt.runner import pick_device
 from aceglt.tickets.compact import seconds
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
+from aceglt.training.setup import pick_device
 
 HOPS = 2
-VARIANTS = ("pyg", "dense", "ticket")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Row:
+class Measured:
     """One variant: `pyg` (PyG's layers, dense features), `dense` (ours, nothing pruned) or `ticket`."""
 
     variant: str
@@ -74,14 +73,14 @@ class Row:
 class Benchmark:
     """The variants side by side."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Measured]
     device: str
     threads: int
     repeats: int
     kernels: Mapping[str, str]
     """Which kernel each product of the ticket's model ran on."""
 
-    def __getitem__(self, variant: str) -> Row:
+    def __getitem__(self, variant: str) -> Measured:
         return next(row for row in self.rows if row.variant == variant)
 
     def speedup(self, over: str, of: str = "ticket", what: str = "full") -> float:
@@ -111,24 +110,14 @@ def benchmark(
     data = data if data is not None else ticket.load_data()
     pruned = ticket.apply(data)
     target = pick_device(device)
-    variants = _variants(ticket, target)
+    compact = _Ticket(ticket, target)
+    variants = {**_dense_variants(ticket, target), "ticket": compact}
     inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
     inputs["pyg"] = inputs["pyg"].dense()
     with torch.no_grad():
         times = _measure(variants, inputs, target, repeats, seed)
-        rows = [
-            _row(
-                ticket,
-                name,
-                variants[name],
-                inputs[name],
-                _peak_bytes(variants[name], inputs[name], target),
-                times[name],
-            )
-            for name in VARIANTS
-        ]
-    kernels = variants["ticket"].kernels()
-    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, kernels)
+        rows = [_measured(ticket, name, variants[name], inputs[name], times[name], target) for name in variants]
+    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, compact.kernels)
 
 
 @dataclass(frozen=True)
@@ -185,9 +174,6 @@ class _Variant(Protocol):
     def file_bytes(self) -> int:
         """Size of the weights in a file."""
 
-    def kernels(self) -> Mapping[str, str]:
-        """Which kernel each product ran on, where that was a choice."""
-
 
 class _Pyg:
     """PyG's layers as a user would stack them."""
@@ -202,9 +188,6 @@ class _Pyg:
 
     def file_bytes(self) -> int:
         return len(save(dict(self._model.state_dict())))
-
-    def kernels(self) -> Mapping[str, str]:
-        return {}
 
 
 class _Stack(nn.Module):
@@ -296,9 +279,6 @@ class _Dense:
     def file_bytes(self) -> int:
         return len(save({name: part.contiguous() for name, part in self._weights.items()}))
 
-    def kernels(self) -> Mapping[str, str]:
-        return {}
-
 
 class _Ticket:
     """The compact model."""
@@ -318,20 +298,18 @@ class _Ticket:
             self._ticket.save(path)
             return path.stat().st_size
 
+    @property
     def kernels(self) -> Mapping[str, str]:
+        """Which kernel each product ran on."""
         return self._model.kernels
 
 
-def _variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
+def _dense_variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
     backbone = ticket.backbone()
     params = backbone.init([ticket.seed], device)
     specs = backbone.layers({name: part[0] for name, part in backbone.weights(params).items()})
     plain = _PLAIN[backbone.coefficients](specs).to(device, specs[0].weight.dtype).eval()
-    return {
-        "pyg": _Pyg(plain),
-        "dense": _Dense(backbone, params, ticket.graph.directed),
-        "ticket": _Ticket(ticket, device),
-    }
+    return {"pyg": _Pyg(plain), "dense": _Dense(backbone, params, ticket.graph.directed)}
 
 
 Times = dict[str, list[float]]  # seconds of "full", "first" and "node"
@@ -362,15 +340,17 @@ def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
     return variant.prepare(inputs)()
 
 
-def _row(ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, memory: int, times: Times) -> Row:
+def _measured(
+    ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, times: Times, device: torch.device
+) -> Measured:
     graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
-    return Row(
+    return Measured(
         variant=name,
         macs=ticket.sizes["macs" if name == "ticket" else "dense_macs"],
         parameters=variant.parameters,
         edges=graph.num_edges,
         file_bytes=variant.file_bytes(),
-        memory_bytes=memory,
+        memory_bytes=_peak_bytes(variant, inputs, device),
         **{what: Latency.of(seconds) for what, seconds in times.items()},
     )
 
@@ -384,13 +364,13 @@ def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int
         _run(variant, inputs)
         peak: int = torch.cuda.max_memory_allocated(device)
         return resting + peak - before
-    allocations = _Allocations()
+    allocations = Allocations()
     with allocations:
         _run(variant, inputs)
     return resting + allocations.peak
 
 
-class _Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):
     """Follows the storage of every tensor that an operation makes; what kernels use inside is not seen."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from aceglt.backbones.portable import OWN, SELF_LOOPS, Block, EdgeMap, Layer, Linear, Spec
+from aceglt.backbones.portable import OWN, SELF_LOOPS, EdgeMap, Layer, Linear, ResidualBlock, Spec
 from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
@@ -62,7 +62,7 @@ class CompactModel(nn.Module):
         """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
-        first = cast(MeasuredLinear, cast(Layer | Block, self.layers[0]).entry)
+        first = cast(MeasuredLinear, cast(Layer | ResidualBlock, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
         x = x if x.layout == torch.strided else as_csr(x)
         return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))

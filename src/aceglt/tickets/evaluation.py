@@ -17,12 +17,12 @@ from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
-from aceglt.runner import build_backbone, build_parts, pick_device
 from aceglt.searches.levels import SearchObserver, outputs
 from aceglt.searches.statistics import Readings, p_worse, paired_t_test, winning
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.determinism import deterministic_torch
 from aceglt.training.fit import fit
+from aceglt.training.setup import build_backbone, build_parts, pick_device
 
 
 @dataclass(frozen=True)

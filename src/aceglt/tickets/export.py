@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from aceglt.backbones import portable
 from aceglt.backbones.portable import Spec, TicketModel
 from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.tickets.shrink import shrink
-from aceglt.tickets.ticket import Ticket
+
+if TYPE_CHECKING:
+    from aceglt.tickets.ticket import Ticket
 
 
 def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:

@@ -20,6 +20,7 @@ from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
 from aceglt.tickets.compact import CompactModel
+from aceglt.tickets.export import export as write_export
 
 UNSEEN = ("error", "keep", "drop")
 _KIND, _VERSION = "ticket", 1
@@ -161,9 +162,7 @@ class Ticket:
 
         See `aceglt.tickets.export.export` for the formats.
         """
-        from aceglt.tickets.export import export  # here: it builds on this module
-
-        return export(self, out, format)
+        return write_export(self, out, format)
 
     def trained_weights(self) -> dict[str, Tensor]:
         """The trained weights by name, dead ones 0."""
@@ -248,8 +247,8 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         seed=int(payload["seed"]),
         level=int(payload["level"]),
         masks=masks,
-        initial=_spread(masks, tensors, "initial"),
-        trained=_spread(masks, tensors, "trained"),
+        initial=_scattered(masks, tensors, "initial"),
+        trained=_scattered(masks, tensors, "trained"),
         metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
         sizes={name: _positive(name, sizes[name]) for name in names},
         graph=_graph(payload["graph"], tensors, masks.total.edges),
@@ -296,7 +295,7 @@ def _positive(name: str, value: Any) -> int:
     return value
 
 
-def _spread(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
+def _scattered(masks: Masks, tensors: Mapping[str, Tensor], when: str) -> Params:
     alive, other = tensors[f"{when}.prunable"], tensors[f"{when}.other"]
     prunable = torch.zeros(1, masks.total.weights, dtype=alive.dtype)
     if alive.shape != (masks.alive.weights,) or other.dim() != 1:

@@ -10,8 +10,7 @@ import torch
 
 from aceglt.backbones.base import Backbone
 from aceglt.backends import choose
-from aceglt.config import METHODS, Config
-from aceglt.methods import Ace
+from aceglt.config import Config
 from aceglt.numerics.ops import ARC_ELEMENTS_GPU
 from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
@@ -22,16 +21,13 @@ BUDGET = 0.85
 """Share of the free memory that a plan may take: what kernels use inside is not in the estimate."""
 _FEWEST_NODES = 64  # of a part that is worth cutting
 
-# Measured on score training (tests/test_plan.py holds them against what is really taken): numbers that one run has at
-# its peak, for each unit of width that the layers aggregate at each node, and for each edge that messages pass over.
-_PER_NODE = {"gcn": 6.5, "gin": 8.0, "gat": 6.0, "resgcn": 11.5}
-_PER_EDGE = {"gcn": 38.0, "gin": 30.0, "gat": 115.0, "resgcn": 40.0}
-_OTHER_MODEL = (12.0, 115.0)  # a user's own: the most of the above
-_CHECKPOINTED = (1.0, 20.0)  # resgcn's per node with checkpointing: kept by every layer, and at work in one of them
+# Measured on score training, as backbones' footprints are: numbers that one run has at its peak.
 _PER_OUTPUT = 8.0  # per node and output: outputs, the loss and its gradient
 _PER_WEIGHT = 11.0  # weights, scores, their gradients and Adam's state
 _PER_SCORE = 8.0  # the same of an edge
 _PER_HELD_EDGE = 28.0  # the structure of an evaluated part, which is kept
+_PER_HELD_WEIGHT = 4.0  # and per edge, of a run that waits for its turn: weights and scores, at first and trained
+_PROGRAM = 2**29  # bytes of what is loaded before anything is trained
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
 
 # What a GPU takes beyond that, measured on an H200: sorts of arcs are not in place and a recorded epoch has memory of
@@ -78,6 +74,8 @@ class Planner:
     runs_at_once: int | None
     chosen: frozenset[str]
     """Settings of a plan that the user has chosen; they are kept."""
+    batches: int = 1
+    """How many parts of every run the method trains together."""
 
     def plan(self, free: int) -> Plan:
         """The first of the candidates that fits, or the smallest."""
@@ -112,7 +110,7 @@ class Planner:
         while runs > 1 and "runs_at_once" not in self.chosen:
             runs = (runs + 1) // 2
             yield self._candidate(runs, again, partitions, free)
-        if not again and self.config.backbone == "resgcn" and "checkpoint_blocks" not in self.chosen:
+        if not again and self.backbone.lighter() is not None and "checkpoint_blocks" not in self.chosen:
             again = True
             yield self._candidate(runs, again, partitions, free)
         while 2 * partitions * _FEWEST_NODES <= self.problem.graph.num_nodes and "partitions" not in self.chosen:
@@ -129,11 +127,7 @@ class Planner:
 
     @property
     def _all_runs(self) -> int:
-        """ACE's rounds, and perhaps a method of the user's own, train two parts of every run together."""
-        config = self.config
-        rounds = config.method_options.get("rounds", Ace.rounds) if config.method == "ace" else 0
-        built_in = config.method in METHODS
-        return len(config.seeds) * (1 if built_in and not rounds else 2)
+        return len(self.config.seeds) * self.batches
 
     @property
     def _most_runs(self) -> int:
@@ -141,16 +135,22 @@ class Planner:
             return 1
         return min(self.runs_at_once or self._all_runs, self._all_runs)
 
+    def variant(self, again: bool) -> Backbone:
+        """The backbone that a plan trains: as it is, or computing activations again."""
+        lighter = self.backbone.lighter() if again else None
+        return lighter or self.backbone
+
     def needed(self, runs: int, again: bool, partitions: int) -> int:
         """Bytes that training takes at its peak, data included."""
         graph = (self.problem.view("test") or self.problem).graph
-        backbone, size = self.backbone, torch.finfo(self.problem.x.dtype).bits // 8
+        backbone, size = self.variant(again), torch.finfo(self.problem.x.dtype).bits // 8
         nodes, part_edges = graph.num_nodes / partitions, graph.num_edges / self._thinning(partitions) / partitions
-        per_node, per_edge = self._costs(again)
+        footprint, widths = backbone.footprint, backbone.aggregation_widths
+        per_node = footprint.per_node * sum(widths) + footprint.at_work * max(widths, default=0)
         numbers = (
             _PER_WEIGHT * (backbone.prunable.size + backbone.other.size)
             + _PER_SCORE * graph.num_edges
-            + per_edge * part_edges
+            + footprint.per_edge * part_edges
             + (_PER_HELD_EDGE * part_edges * partitions if partitions > 1 else 0)
             + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
             + 2 * self.problem.out_features * graph.num_nodes
@@ -161,18 +161,15 @@ class Planner:
             total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)
         return int(total)
 
+    def whole_program(self) -> int:
+        """Bytes of main memory that a process takes which searches on a CPU as the first candidate says."""
+        held = _PER_HELD_WEIGHT * (self.backbone.prunable.size + self.problem.graph.num_edges)
+        size = torch.finfo(self.problem.x.dtype).bits // 8
+        return _PROGRAM + next(self.candidates(0)).needed + int(size * self._all_runs * held)
+
     def _thinning(self, partitions: int) -> int:
         """Of how many edges one is within a part."""
         return partitions if self.config.partition_by == "random" else 1
-
-    def _costs(self, again: bool) -> tuple[float, float]:
-        """Numbers per node and per edge."""
-        name, widths = self.config.backbone, self.backbone.aggregation_widths
-        per_node, per_edge = _PER_NODE.get(name, _OTHER_MODEL[0]), _PER_EDGE.get(name, _OTHER_MODEL[1])
-        if again:
-            kept, at_work = _CHECKPOINTED
-            return kept * sum(widths) + at_work * max(widths), per_edge
-        return per_node * sum(widths), per_edge
 
     def _arc_tensors(self, size: int, arcs: float) -> float:
         """Bytes of messages with features of edges, which are made a few channels at a time."""

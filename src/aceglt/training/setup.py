@@ -1,0 +1,59 @@
+"""What a configuration trains with: a backbone for the problem, the parts of its graph, a device."""
+
+from __future__ import annotations
+
+import torch
+
+from aceglt.backbones import Backbone, build
+from aceglt.config import Config
+from aceglt.config.own import NOTHING, Own, is_own, missing
+from aceglt.errors import ConfigError
+from aceglt.problems.base import Problem
+from aceglt.training import processes
+from aceglt.training.partitions import Parts
+
+
+def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
+    """The backbone for the problem, with the aids at scale around it that are asked for."""
+    backbone = _plain_backbone(config, problem, own)
+    return backbone.computing_in(torch.bfloat16) if config.precision == "bfloat16" else backbone
+
+
+def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
+    """For the problem's sizes; the user's own is tried out on its graph."""
+    if own.backbone is not None:
+        from aceglt.backbones.module import ModuleBackbone
+
+        prunable = own.prunable or config.prunable
+        return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
+    if is_own(config.backbone):
+        raise missing("backbone", config.backbone)
+    options = config.backbone_options
+    if config.reads_edge_features and problem.graph.edge_attr is not None:
+        options["edge_features"] = problem.graph.edge_attr.shape[1]
+    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
+
+
+def build_parts(config: Config) -> Parts:
+    """How the configuration cuts a graph."""
+    return Parts(config.partitions, config.parts_per_step, config.partition_by)
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by name; "auto" is a GPU if there is one. Of several processes, each takes a GPU of its own."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and (number := processes.device_number()) is not None:
+        name = f"cuda:{number}"
+        torch.cuda.set_device(number)
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{device.type} is not supported")
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise ConfigError(f"device '{name}' cannot be used here ({reason}); try cpu, cuda or auto") from None
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # kernels and recordings go to the current one
+    return device
