@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aceglt.reproduction.layouts import AXES, BACKBONES, OURS, SMALL
 from aceglt.reproduction.merge import merge
 from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
-from study.cells import METHODS, SPLITS, Results
+from study.cells import COMPARED, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
@@ -92,7 +92,7 @@ def groups(results: Sequence[Results]) -> list[Group]:
         named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
     ranks = (SMALL, BACKBONES, tuple(AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
-    return [Group(*key, _same_seeds({m: named[key][m] for m in METHODS if m in named[key]})) for key in order]
+    return [Group(*key, _same_seeds({m: named[key][m] for m in COMPARED if m in named[key]})) for key in order]
 
 
 def _same_seeds(results: dict[str, Results]) -> dict[str, Results]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import aceglt
 from aceglt import datasets
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
+from aceglt.problems import build_problem
 from aceglt.problems.split import PER_CLASS
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
+from aceglt.runner import build_backbone, build_method, pick_device
+from aceglt.searches.levels import Search, prune_iteratively
+from aceglt.searches.results import summarise
+from aceglt.searches.state import State
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.stopping import enough
 from study.prototypes import PROTOTYPES
 
 RECORD = Path("results/tuning-folds.csv")
@@ -42,6 +48,16 @@ _SETTINGS = {f.name for f in fields(Config)}
 _NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 
 
+def search_fold(data: Any, prototype: str = "none", device: str = "auto", **settings: Any) -> dict[str, Any]:
+    """What results.json would have of a search that never reads the test set."""
+    config = resolve("paper", dataset="data", test=False, **settings)
+    problem = build_problem(config, data, config.dataset).to(pick_device(device))
+    plain = Search(problem, build_backbone(config, problem), build_method(config), config)
+    search = PROTOTYPES[prototype](plain)
+    *_, (state, _) = prune_iteratively(search, State(), partial(enough, search))
+    return summarise(search, state, finished=True)
+
+
 def tune(
     dataset: str,
     axis: str,
@@ -49,30 +65,29 @@ def tune(
     assignments: Sequence[str] = (),
     seeds: int = SEEDS,
     record: Path = RECORD,
-    **run: Any,
+    device: str = "auto",
+    data_root: str | None = None,
+    search: Callable[..., dict[str, Any]] = search_fold,
 ) -> list[Line]:
     """Search with settings "name=value" in the place of ours, fold by fold, and add the lines to the record.
 
-    Lines that are there already are not searched again. `run` are arguments of `aceglt.search`.
+    Lines that are there already are not searched again.
     """
     lines = read(record)
     chosen = _chosen(dataset, axis, assignments, seeds)
-    search = {
+    place = {
         "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
     }  # fmt: skip
-    asked = [{**search, "fold": str(fold)} for fold in dict.fromkeys(folds)]
+    asked = [{**place, "fold": str(fold)} for fold in dict.fromkeys(folds)]
     missing = [line for line in asked if not any(line.items() <= old.items() for old in lines)]
-    data = datasets.load(dataset, run.get("data_root")) if missing else None
-    prototype = PROTOTYPES[chosen.pop("prototype", "none")]
+    data = datasets.load(dataset, data_root) if missing else None
     for line in missing:
-        fold = folded(data, int(line["fold"]))
-        with prototype():
-            result = aceglt.search(fold, preset="paper", test=False, tickets="none", **chosen, **run).results
+        result = search(folded(data, int(line["fold"])), device=device, **chosen)
         steps = [mean_std(level["val"])[0] for level in result["levels"]]
         numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
         readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
-        lines.append({**line, "device": str(run.get("device", "auto")), **readings})
+        lines.append({**line, "device": device, **readings})
         write_atomic(record, csv_rows(_HEADS, [[old.get(head, "") for head in _HEADS] for old in lines]).encode())
     return [old for old in lines if any(line.items() <= old.items() for line in asked)]
 
@@ -138,8 +153,6 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
         raise ConfigError(f"no prototype '{prototype}'; there are {', '.join(PROTOTYPES)}")
     if prototype != "none" and (changed["method"] != "ace" or changed["signal"] != "teacher"):
         raise ConfigError(f"prototype '{prototype}' needs method=ace and signal=teacher")
-    if prototype == "edges-by-effect" and not changed["degree_bonus"]:
-        raise ConfigError(f"prototype '{prototype}' needs a degree_bonus above 0, which it replaces")
     return {**fixed, **changed}
 
 

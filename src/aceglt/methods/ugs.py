@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aceglt.methods.base import Level, Selection, require
-from aceglt.numerics.masks import Masks, Scores, prune
+from aceglt.methods.base import Level, Selection
+from aceglt.numerics.masks import Masks, Scores
 from aceglt.pruning.importance import ranks, some
+from aceglt.pruning.ranking import prune
 from aceglt.training.fit import initial_scores
 
 
@@ -24,31 +25,19 @@ class Ugs:
 
     one_shot: bool = False
     """Cut every level from the dense pair, by scores that were trained on all of it."""
-    trainings: int = 1
-    """Over how many trainings scores are averaged."""
-
-    def __post_init__(self) -> None:
-        require(self, "trainings", self.trainings >= 1, "1 or more")
 
     def select(self, level: Level) -> Selection:
         level = level.anew() if self.one_shot else level
-        scores = self._scores(level)
+        scores = level.train_scores(level.masks, level.epochs, "score").scores  # lines 1 to 4
+        assert scores is not None
         ranked = level.importance(scores)
-        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
+        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)  # lines 5 and 6
         first = initial_scores(level.key("score"), level.masks)
         decidedness = _decidedness(level, masks, first, scores, ranked)
-        return Selection(masks, scores, decidedness, self.cost(level.epochs), level.masks)
-
-    def _scores(self, level: Level) -> Scores:
-        trained = []
-        for i in range(self.trainings):
-            scores = level.train_scores(level.masks, level.epochs, f"score {i}" if i else "score").scores
-            assert scores is not None
-            trained.append(scores)
-        return trained[0] if self.trainings == 1 else Scores.mean(trained)
+        return Selection(masks, scores, decidedness, level.epochs, level.masks)
 
     def cost(self, epochs: int) -> int:
-        return self.trainings * epochs
+        return epochs
 
 
 def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:

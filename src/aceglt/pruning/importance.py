@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import Masks, Scores
+from aceglt.numerics.masks import SIDES, Masks, Scores
 
-SIDES = ("weights", "edges")
 _SAMPLE = 100_000
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from aceglt.files import schema
 from aceglt.files import tensors as storage
 from aceglt.errors import RunError
-from aceglt.pruning.importance import SIDES, some
-from aceglt.searches.levels import LevelRecord, Outcome, Selected, State
-from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
+from aceglt.pruning.importance import some
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 from aceglt.files.schema import NUMBER, OBJECT, WHOLE
 
 _KIND, _VERSION = "checkpoint", 1
