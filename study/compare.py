@@ -63,14 +63,14 @@ class Group:
         return p is not None and p < SIGNIFICANCE and mean_std(ours)[0] > mean_std(ugs)[0]
 
 
-def pooled(results: Sequence[Results]) -> list[Results]:
+def pooled(results: Sequence[Results], splits: int = len(SPLITS.scales)) -> list[Results]:
     """The searches of a cell on all splits as one, with a split in the place of a seed: the mean over its seeds, which
     are not independent of each other. Cells that lack a split are left out."""
     cells: dict[str, list[Results]] = {}
     for result in results:
         split = int(result["config"]["split"].rpartition(":")[2])
         cells.setdefault(result["cell"], []).append(_averaged(result, split))
-    return [merge(searches) for searches in cells.values() if len(searches) == len(SPLITS.scales)]
+    return [merge(searches) for searches in cells.values() if len(searches) == splits]
 
 
 def _averaged(result: Results, seed: int) -> Results:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -48,12 +48,16 @@ _SETTINGS = {f.name for f in fields(Config)}
 _NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 
 
+def build_search(data: Any, config: Config, device: str = "cpu") -> Search:
+    """A search in memory, as the library composes it."""
+    problem = build_problem(config, data, config.dataset).to(pick_device(device))
+    return Search(problem, build_backbone(config, problem), build_method(config), config)
+
+
 def search_fold(data: Any, prototype: str = "none", device: str = "auto", **settings: Any) -> dict[str, Any]:
     """What results.json would have of a search that never reads the test set."""
     config = resolve("paper", dataset="data", test=False, **settings)
-    problem = build_problem(config, data, config.dataset).to(pick_device(device))
-    plain = Search(problem, build_backbone(config, problem), build_method(config), config)
-    search = PROTOTYPES[prototype](plain)
+    search = PROTOTYPES[prototype](build_search(data, config, device))
     *_, (state, _) = prune_iteratively(search, State(), partial(enough, search))
     return summarise(search, state, finished=True)
 
@@ -68,13 +72,14 @@ def tune(
     device: str = "auto",
     data_root: str | None = None,
     search: Callable[..., dict[str, Any]] = search_fold,
+    ours: Mapping[str, Any] = OUR_SETTINGS,
 ) -> list[Line]:
     """Search with settings "name=value" in the place of ours, fold by fold, and add the lines to the record.
 
     Lines that are there already are not searched again.
     """
     lines = read(record)
-    chosen = _chosen(dataset, axis, assignments, seeds)
+    chosen = _chosen(dataset, axis, assignments, seeds, ours)
     place = {
         "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
@@ -100,15 +105,15 @@ def read(record: Path = RECORD) -> list[Line]:
         return list(csv.DictReader(file))
 
 
-def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a table: by settings, the mean over the usual folds, with the usual seeds, on each dataset and
-    axis where all are there."""
-    lines = [line for line in lines if int(line["fold"]) in FOLDS and int(line["seeds"]) == SEEDS]
+def means(lines: Sequence[Line], folds: Sequence[int] = FOLDS, seeds: int = SEEDS) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table: by settings, the mean over the folds, with so many seeds, on each dataset and axis
+    where all are there."""
+    lines = [line for line in lines if int(line["fold"]) in folds and int(line["seeds"]) == seeds]
     places = list(dict.fromkeys((line["dataset"], line["axis"]) for line in lines))
 
     def mean(number: str, settings: str, place: tuple[str, str]) -> str:
         found = [line for line in lines if (line["dataset"], line["axis"], line["settings"]) == (*place, settings)]
-        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == len(FOLDS) else "…"
+        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == len(folds) else "…"
 
     names = list(dict.fromkeys(line["settings"] for line in lines))
     rows = [("dense", "dense", names[0])] if names else []
@@ -118,9 +123,9 @@ def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def settings(assignments: Sequence[str]) -> dict[str, Any]:
+def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS) -> dict[str, Any]:
     """Ours, with other values for what is assigned; "rounds=3" and the like are of the method."""
-    made: dict[str, Any] = {**OUR_SETTINGS, "method": "ace"}
+    made: dict[str, Any] = {**ours, "method": "ace"}
     options = dict(made.pop("method_options"))
     for assignment in assignments:
         name, _, text = assignment.partition("=")
@@ -136,14 +141,14 @@ def settings(assignments: Sequence[str]) -> dict[str, Any]:
     return {**made, "method_options": {}}
 
 
-def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> dict[str, Any]:
+def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int, ours: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a search beside the preset's."""
     trained = resolve("paper", dataset=dataset)
     fixed = {
         **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.lr,
         "weight_decay": trained.weight_decay,
     }  # fmt: skip
-    changed = settings(assignments)
+    changed = settings(assignments, ours)
     if taken := sorted(fixed.keys() & changed.keys()):
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
     if unknown := sorted(changed.keys() - {*_SETTINGS, "prototype"} | changed.keys() & _NOT_TUNED):

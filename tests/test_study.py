@@ -26,7 +26,7 @@ from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
 from aceglt.runner import build_method
 from aceglt.searches.state import State
-from study import cells, compare, measure, page, tune
+from study import cells, measure, page, tune
 from study.__main__ import main
 from study.compare import Group, groups, pooled
 
@@ -120,9 +120,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
 
 
-def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path) -> None:
     few = {"levels": 1, "epochs": 2}
     scales = [Scale(**few, settings={"hidden": 4, "split": f"random:{seed}"}) for seed in (1, 2)]
     part = replace(cells.SPLITS, scales=scales)
@@ -138,13 +136,12 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
         "citeseer/gcn/graph/ace/random:1": 1,
         **{f"{name}/random:{seed}": 1 for name in names for seed in (1, 2)},
     }
-    monkeypatch.setattr(compare, "SPLITS", part)
-    (group,) = groups(pooled(kept))
+    (group,) = groups(pooled(kept, splits=2))
     assert list(group.results) == ["random", "ugs"]
     for name, method in zip(names, group.results, strict=True):
         tests = [result["levels"][0]["test"] for result in kept if result["cell"] == name]
         assert group.tests(method, 0) == [pytest.approx(sum(test) / 2) for test in tests]
-    assert pooled(list(cells.load(once, tmp_path))[:1]) == []
+    assert pooled(list(cells.load(once, tmp_path))[:1], splits=2) == []
     with pytest.raises(ConfigError, match="splits has no cell 'cora/gat'"):
         part.search(tmp_path / "out", ["cora/gat"], 2, silent)
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
@@ -273,7 +270,7 @@ def test_a_search_for_tuning_never_reads_the_test_set() -> None:
     assert prototyped["levels"][0]["excerpt"] != usual["levels"][0]["excerpt"]
 
 
-def test_tuning_is_recorded_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_is_recorded_line_by_line(tmp_path: Path) -> None:
     searched: list[dict[str, Any]] = []
 
     def search(data: Any, **settings: Any) -> dict[str, Any]:
@@ -289,10 +286,8 @@ def test_tuning_is_recorded_line_by_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(searched) == 3
     tuned("citeseer", "model", [0], ["beta=3"])
     record = tmp_path / "record.csv"
-    monkeypatch.setattr(tune, "FOLDS", (0, 1, 2))
-    assert tune.means(tune.read(record)) == ([""], [])  # none has the usual number of seeds
-    monkeypatch.setattr(tune, "SEEDS", 2)
-    heads, rows = tune.means(tune.read(record))
+    assert tune.means(tune.read(record), (0, 1, 2)) == ([""], [])  # none has the usual number of seeds
+    heads, rows = tune.means(tune.read(record), (0, 1, 2), seeds=2)
     assert heads == ["", "citeseer graph", "citeseer model"]
     assert rows == [["dense", "65.00", "…"], ["`beta=3`", "64.50", "…"]]
     assert tune.means([]) == ([""], [])
@@ -300,12 +295,11 @@ def test_tuning_is_recorded_line_by_line(tmp_path: Path, monkeypatch: pytest.Mon
         tune.tune("citeseer", "model", [0], ["lr=0.5", "levels=3"], record=record)
 
 
-def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path) -> None:
     levels = [{"val": [0.5]}] * tune.STEPS
     found, record = {"dense": {"val": [0.6]}, "levels": levels}, tmp_path / "record.csv"
-    tune.tune("citeseer", "graph", [0], record=record, search=lambda data, **_: found)
-    monkeypatch.setitem(tune.OUR_SETTINGS, "beta", 3.0)
-    tune.tune("citeseer", "graph", [0], record=record, search=lambda data, **_: found)
+    for ours in (tune.OUR_SETTINGS, {**tune.OUR_SETTINGS, "beta": 3.0}):
+        tune.tune("citeseer", "graph", [0], record=record, search=lambda data, **_: found, ours=ours)
     assert len({line["config"] for line in tune.read(record)}) == 2
 
 
@@ -367,7 +361,7 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
     config = replace(cell.config(Scale(seeds=1)), test=False)
     assert config.signal == ("teacher" if variant else "labels")
-    search = measure._search(load("citeseer"), config)
+    search = tune.build_search(load("citeseer"), config)
     level = search.level(search.train_dense(State()))
     scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
     for row, side in zip(rows, ("weights", "edges"), strict=True):
@@ -378,16 +372,17 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
         )
 
 
-def test_teachers_are_measured_on_validation_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = partial(resolve, epochs=20, hidden=16)
-    monkeypatch.setattr(measure, "FOLDS", [0])
-    monkeypatch.setattr(measure, "resolve", small)
-    _, (*place, plain, smoothed) = csv.reader(measure.teachers(names=["citeseer"], seeds=1).splitlines())
+def test_teachers_are_measured_on_validation_nodes() -> None:
+    small: dict[str, Any] = {"epochs": 20, "hidden": 16, "seeds": 1}
+    found = measure.teachers(names=["citeseer"], folds=[0], **small)
+    _, (*place, plain, smoothed) = csv.reader(found.splitlines())
     assert place == ["citeseer", "0", "1"]
     data = load("citeseer")
     for shown, smoothing in ((plain, 0.0), (smoothed, Config().teacher_smoothing)):
-        config = small("paper", dataset="citeseer", signal="teacher", teacher_smoothing=smoothing, seeds=1, test=False)
-        soft = measure._search(data, config).train_dense(State()).soft
+        taught = {"signal": "teacher", "teacher_smoothing": smoothing, "test": False}
+        soft = (
+            tune.build_search(data, resolve("paper", dataset="citeseer", **taught, **small)).train_dense(State()).soft
+        )
         assert soft is not None
         right = (soft[0].argmax(dim=1) == data.y)[data.val_mask].double().mean()
         assert float(shown) == pytest.approx(100 * float(right), abs=0.01)

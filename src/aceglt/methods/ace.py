@@ -77,6 +77,11 @@ class Ace:
         last = self.refine_epochs if self.keep == "best" and self.rounds else 0
         return epochs + 2 * self.rounds * self.refine_epochs + last
 
+    @property
+    def sampling(self) -> Sampling:
+        """How the elements to exchange are drawn."""
+        return Sampling(self.temperature, self.replacement)
+
     def _refine(self, runs: Sequence[_Run], retained: Scores, pruned: Scores, key: Tensor) -> list[_Run]:
         """Weights and edges of every run, each with its own K and similarity."""
         return [
@@ -89,15 +94,15 @@ class Ace:
 
     def _round(self, side: _Side, retained: Tensor, pruned: Tensor, key: Tensor) -> _Side:
         """Lines 7 to 17 for one side of one run."""
-        keys, sampling = [rng.fold(key, i) for i in range(2 * DRAWS)], Sampling(self.temperature, self.replacement)
-        drawn = exchange(Scored(side.mask, retained, pruned), side.k, keys[:DRAWS], sampling)  # Equations 4 and 5
+        keys = [rng.fold(key, draw) for draw in range(2 * DRAWS)]
+        drawn = exchange(Scored(side.mask, retained, pruned), side.k, keys[:DRAWS], self.sampling)  # Equations 4 and 5
         similarity = drawn.similarity(side.last) if side.last is not None else 0.0  # line 12: Equation 7
         repeats = similarity > self.threshold  # line 13
         halves, redraws = repeats and self.adaptive_k, repeats and self.resample
         k = _halved(side.k) if halves else side.k  # line 14
         if redraws:  # line 15: from the last round's scores, with fresh noise
             assert side.last is not None
-            drawn = exchange(side.last.scored, k, keys[DRAWS:], sampling)
+            drawn = exchange(side.last.scored, k, keys[DRAWS:], self.sampling)
         return _Side(
             drawn.mask,  # line 17: Equation 6
             k,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import Masks, Scores
-from aceglt.pruning.importance import ranks, some
+from aceglt.pruning.importance import ranks, sample_indices
 from aceglt.pruning.ranking import prune
 from aceglt.training.fit import initial_scores
 
@@ -73,7 +73,7 @@ def _ties(alive: Tensor, kept: Tensor, ranked: Tensor) -> int:
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's correlation, from a sample where there are many elements; 0 where one side is constant."""
-    pick = some(len(a), a.device)
+    pick = sample_indices(len(a), a.device)
     places = torch.stack([ranks(a[pick]), ranks(b[pick])])
     if len(a) < 2 or bool((places.std(dim=1) == 0).any()):
         return 0.0

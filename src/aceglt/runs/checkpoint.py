@@ -12,7 +12,7 @@ from aceglt.files import schema
 from aceglt.files import tensors as storage
 from aceglt.errors import RunError
 from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
-from aceglt.pruning.importance import some
+from aceglt.pruning.importance import sample_indices
 from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 from aceglt.files.schema import NUMBER, OBJECT, WHOLE
 
@@ -91,7 +91,7 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
 
 def _followed(values: Tensor, n: int) -> Tensor:
     """The importance of some of n elements, checked."""
-    if values.dim() != 2 or values.shape[1] != len(some(n, values.device)):
+    if values.dim() != 2 or values.shape[1] != len(sample_indices(n, values.device)):
         raise ValueError(f"importance of shape {list(values.shape)} for {n} elements")
     return values
 

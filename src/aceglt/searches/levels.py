@@ -27,7 +27,7 @@ from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
 from aceglt.searches.macs import inference_macs
-from aceglt.searches.state import LevelRecord, Outcome, Selected, State
+from aceglt.searches.state import Outcome, Selected, State
 from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Parts, Places
 
@@ -122,15 +122,9 @@ class Search:
 
     def retrain(self, state: State) -> tuple[State, Params]:
         """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""
-        chosen = state.selected
-        assert chosen is not None
-        number = state.level + 1
-        outcome, params = self.train(number, chosen.masks)
-        record = LevelRecord(
-            number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics, chosen.fluctuation,
-            chosen.excerpt,
-        )  # fmt: skip
-        return replace(state, masks=chosen.masks, selected=None, records=(*state.records, record)), params
+        assert state.selected is not None
+        outcome, params = self.train(state.level + 1, state.selected.masks)
+        return state.with_level(state.selected, outcome), params
 
     def level(self, state: State) -> Level:
         """The next level, as a method sees it."""

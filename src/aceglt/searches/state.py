@@ -67,6 +67,14 @@ class State:
         """The last finished level."""
         return len(self.records)
 
+    def with_level(self, chosen: Selected, outcome: Outcome) -> State:
+        """The state once the chosen masks are trained."""
+        record = LevelRecord(
+            self.level + 1, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics,
+            chosen.fluctuation, chosen.excerpt,
+        )  # fmt: skip
+        return replace(self, masks=chosen.masks, selected=None, records=(*self.records, record))
+
     def to(self, device: torch.device | str) -> State:
         """The same state on a device."""
         return replace(
