@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -58,7 +59,7 @@ def search_fold(data: Any, prototype: str = "none", device: str = "auto", **sett
     """What results.json would have of a search that never reads the test set."""
     config = resolve("paper", dataset="data", test=False, **settings)
     search = PROTOTYPES[prototype](build_search(data, config, device))
-    *_, (state, _) = prune_iteratively(search, State(), partial(enough, search))
+    state, _ = deque(prune_iteratively(search, State(), partial(enough, search)), maxlen=1).pop()
     return summarise(search, state, finished=True)
 
 
