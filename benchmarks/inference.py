@@ -19,7 +19,8 @@ from aceglt.backbones import Params, build
 from aceglt.config import Config
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import Masks, lowest, share
+from aceglt.numerics.masks import Masks, share
+from aceglt.pruning.ranking import lowest
 from aceglt.report.terminal import print_benchmark
 from aceglt.searches.macs import inference_macs
 

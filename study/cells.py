@@ -21,8 +21,8 @@ from aceglt.runs.directory import read_json
 
 ROOT = Path("results")
 DRAWS, ONE_SHOT = "draws", "one-shot"
-METHODS = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
-"""By the last part of a cell's name."""
+COMPARED = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
+"""Methods by the last part of a cell's name."""
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
 
@@ -63,12 +63,12 @@ class Part:
 def _equal_cost() -> list[Cell]:
     """With three times the 200 epochs of a training per level, as the paper's ACE has, 560."""
     ways: dict[tuple[str, str], dict[str, Any]] = {
-        ("random", DRAWS): {"draws": 3},
-        ("ugs", ONE_SHOT): {"one_shot": True, "trainings": 3},
+        ("random", DRAWS): {"method": "study.methods:RandomDraws", "method_options": {"draws": 3}},
+        ("ugs", ONE_SHOT): {"method": "study.methods:OneShot", "method_options": {"trainings": 3}},
     }
     return [
-        Cell(dataset, "gcn", axis, method, variant=variant, settings={"method_options": options})
-        for dataset, axis, ((method, variant), options) in product(SMALL, PAPER_AXES, ways.items())
+        Cell(dataset, "gcn", axis, method, variant=variant, settings=settings)
+        for dataset, axis, ((method, variant), settings) in product(SMALL, PAPER_AXES, ways.items())
     ]
 
 

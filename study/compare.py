@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aceglt.reproduction.layouts import OURS, PAPER_AXES, PAPER_BACKBONES, SMALL
 from aceglt.reproduction.merge import merge
 from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
-from study.cells import METHODS, SPLITS, Results
+from study.cells import COMPARED, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
@@ -63,14 +63,14 @@ class Group:
         return p is not None and p < SIGNIFICANCE and mean_std(ours)[0] > mean_std(ugs)[0]
 
 
-def pooled(results: Sequence[Results]) -> list[Results]:
+def pooled(results: Sequence[Results], splits: int = len(SPLITS.scales)) -> list[Results]:
     """The searches of a cell on all splits as one, with a split in the place of a seed: the mean over its seeds, which
     are not independent of each other. Cells that lack a split are left out."""
     cells: dict[str, list[Results]] = {}
     for result in results:
         split = int(result["config"]["split"].rpartition(":")[2])
         cells.setdefault(result["cell"], []).append(_averaged(result, split))
-    return [merge(searches) for searches in cells.values() if len(searches) == len(SPLITS.scales)]
+    return [merge(searches) for searches in cells.values() if len(searches) == splits]
 
 
 def _averaged(result: Results, seed: int) -> Results:
@@ -92,7 +92,7 @@ def groups(results: Sequence[Results]) -> list[Group]:
         named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
     ranks = (SMALL, PAPER_BACKBONES, tuple(PAPER_AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
-    return [Group(*key, _same_seeds({m: named[key][m] for m in METHODS if m in named[key]})) for key in order]
+    return [Group(*key, _same_seeds({m: named[key][m] for m in COMPARED if m in named[key]})) for key in order]
 
 
 def _same_seeds(results: dict[str, Results]) -> dict[str, Results]:

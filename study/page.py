@@ -21,10 +21,10 @@ from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.statistics import CRITERIA, mean_std
 from study.cells import (
+    COMPARED,
     DRAWS,
     EQUAL_COST,
     FURTHER,
-    METHODS,
     ONE_SHOT,
     PARTS,
     ROOT,
@@ -46,7 +46,7 @@ _NONE = "…"  # not searched
 EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
 """Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
-    zip(METHODS, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
+    zip(COMPARED, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
 )
 
 _HEAD = """\
@@ -176,7 +176,7 @@ def winners(found: Sequence[Group]) -> str:
 
 def _searched(found: Sequence[Group]) -> list[str]:
     """Methods that at least one of the groups has."""
-    return [method for method in METHODS if any(method in group.results for group in found)]
+    return [method for method in COMPARED if any(method in group.results for group in found)]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

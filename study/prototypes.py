@@ -1,133 +1,160 @@
 """Ways of scoring that were tried on the folds and not taken: `python -m study tune … --set prototype=NAME`.
 
-They change how a search works from outside, so that the library has no options that nobody should use.
+Each makes another search of a search, with a signal, a ranking or a method in the place of the library's, so that the
+library has no options that nobody should use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-from unittest.mock import patch
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Params
+from aceglt.backbones.base import Backbone, Params
+from aceglt.errors import ConfigError
+from aceglt.methods import Level, Method, Selection
+from aceglt.methods.base import TrainScores
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks, Scores
-from aceglt.searches import levels
-from aceglt.searches.levels import Search, State
-from aceglt.training import fit as train
+from aceglt.problems.base import Problem
+from aceglt.problems.signals import Teacher
+from aceglt.pruning.ranking import Ranking
+from aceglt.searches.levels import Search
+from aceglt.training.fit import Fit, Watch
 
-_WARM = 50  # epochs of the dense training before its outputs are averaged
-_PROBES = 64  # random directions that the effect of an edge is measured along
-_LARGE = 1e6  # beside which scores do not count
+WARM = 50
+"""Epochs of the dense training before its outputs are averaged."""
+PROBES = 64
+"""Random directions that the effect of an edge is measured along."""
+LARGE = 1e6
+"""What effects are multiplied by, so that scores do not count beside them."""
 
 
-@contextmanager
-def averaged_teacher() -> Iterator[None]:
+def unchanged(search: Search) -> Search:
+    return search
+
+
+@dataclass(frozen=True)
+class KnownTeacher(Teacher):
+    """A teacher whose outputs are known before the dense model is trained."""
+
+    outputs: Tensor | None = None  # [S, N, C]
+
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+        known = self.outputs
+        assert known is not None
+        return super().targets(problem, lambda: known)
+
+
+def averaged_teacher(search: Search, warm: int = WARM) -> Search:
     """The teacher's probabilities are the mean of the dense training's later epochs, not of its best one."""
-    teachers: dict[int, Tensor] = {}  # by the keys of runs
+    if search.backbone.other.size:
+        raise ConfigError(
+            f"the averaged teacher needs a backbone of weight matrices alone; {search.backbone.name} is none"
+        )
+    totals: dict[int, Tensor] = {}  # by the first of the runs that train together
 
-    class Trainer(train._Trainer):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self.total: Tensor | None = None
+    def add(runs: slice, epoch: int, scores: Scores) -> bool:
+        if epoch > warm:
+            params = Params(scores.weights, search.start.other[runs])
+            made = predict(search.problem, search.backbone, params, scores.edges.bool(), scores.edges)
+            totals[runs.start] = totals.get(runs.start, 0.0) + made.detach()
+        return False
 
-        def _capturable(self) -> bool:
-            return False
-
-        @torch.no_grad()
-        def _validate(self, weights: Any, features: Any = None, state: Any = None) -> Tensor:
-            if self.elements.scoring is None and int(self.progress.epoch) > _WARM:
-                problem, ones = self.problem, torch.ones_like(self.elements.edge_values)
-                batch = problem.graph.batch(ones.bool(), self.backbone.self_loops)
-                made = self.backbone.apply(weights, batch, ones, problem.features).softmax(dim=-1)
-                self.total = made if self.total is None else self.total + made
-            return super()._validate(weights, features, state)
-
-        def _result(self) -> Any:
-            if self.total is not None:
-                mean = self.total / self.total.sum(dim=-1, keepdim=True)
-                teachers.update(zip(self.key.tolist(), mean, strict=True))
-            return super()._result()
-
-    dense = Search.train_dense
-
-    def train_dense(self: Search, state: State) -> State:
-        keys = rng.keys(self.config.seeds, 0, "dense", 0, device=self.problem.device).tolist()
-
-        def outputs(*arguments: Any, **options: Any) -> Tensor:
-            return torch.stack([teachers[key] for key in keys]).log()
-
-        with patch.object(train, "_Trainer", Trainer), patch.object(levels, "outputs", outputs):
-            return dense(self, state)
-
-    with patch.object(Search, "train_dense", train_dense):
-        yield
+    search.train(0, search.full_masks(), watch=add)
+    total = torch.cat([totals[first] for first in sorted(totals)])
+    made = (total / total.sum(dim=-1, keepdim=True)).log()
+    c = search.config
+    return replace(search, signal=KnownTeacher(c.beta, c.teacher_temperature, c.teacher_smoothing, made))
 
 
-@contextmanager
-def edges_by_effect() -> Iterator[None]:
+@dataclass(frozen=True)
+class ByEffect(Ranking):
     """Edges are ranked by how much the dense model's predictions change with them: the root mean square, over random
     directions, of the derivative of all nodes' probabilities, on the edges that are alive."""
-    known: dict[int, Params] = {}
-    isolated = Search._train_in_isolation
 
-    def remember(self: Search, level: int, masks: Masks) -> tuple[Any, Params]:
-        outcome, params = isolated(self, level, masks)
-        if level == 0:
-            known[id(self)] = params
-        return outcome, params
+    search: Search | None = None
+    params: Params | None = None
+    """Of the dense models."""
+    probes: int = PROBES
 
-    def effect(self: Search, masks: Masks) -> Tensor:
-        params, problem, backbone = known[id(self)], self.problem, self.backbone
-        keys, found = rng.keys(self.config.seeds, 0, "effect", 0, device=problem.device), []
+    def importance(self, graph: Graph, scores: Scores, masks: Masks) -> Scores:
+        return Scores(scores.weights.abs(), scores.edges.abs() + LARGE * self.effects(masks))
+
+    def effects(self, masks: Masks) -> Tensor:
+        """[S, E]"""
+        search, params = self.search, self.params
+        assert search is not None
+        assert params is not None
+        keys, found = rng.keys(search.config.seeds, 0, "effect", 0, device=search.problem.device), []
         for run in range(masks.runs):
-            alive, weights = masks.edges[run : run + 1], backbone.weights(params[run : run + 1])
+            alive = masks.edges[run : run + 1]
             values = alive.to(params.prunable.dtype).requires_grad_()
-            batch = problem.graph.batch(alive, backbone.self_loops)
-            made = backbone.apply(weights, batch, values, problem.features).softmax(dim=-1)
+            made = predict(search.problem, search.backbone, params[run : run + 1], alive, values)
             total = torch.zeros_like(values, requires_grad=False)
-            for probe in range(_PROBES):
+            for probe in range(self.probes):
                 along = rng.uniform(rng.fold(keys[run : run + 1], probe), made.numel()).view_as(made).to(made) - 0.5
                 total += torch.autograd.grad((made * along).sum(), values, retain_graph=True)[0] ** 2
-            found.append(_LARGE * (total / _PROBES).sqrt())
+            found.append((total / self.probes).sqrt())
         return torch.cat(found)
 
-    with patch.object(Search, "_train_in_isolation", remember), patch.object(Search, "_bonus", effect):
-        yield
+
+def edges_by_effect(search: Search, probes: int = PROBES) -> Search:
+    _, params = search.train(0, search.full_masks())
+    return replace(search, ranking=ByEffect(search.config.balance, 0.0, search, params, probes))
 
 
-@contextmanager
-def averaged_scores(weights: bool) -> Iterator[None]:
-    """Scores of edges, with `weights` those of weights too, are the mean over the epochs of their training."""
-    plain: Any = train.fit
+@dataclass(frozen=True)
+class AveragedScores:
+    """A method whose scores of edges, with `weights` those of weights too, are the mean over the epochs of their
+    training."""
 
-    def fit(problem: Any, backbone: Any, start: Any, masks: Any, epochs: int, *others: Any, **options: Any) -> Any:
-        arguments = problem, backbone, start, masks, epochs, *others
-        if options["scoring"] is None:
-            return plain(*arguments, **options)
+    name: ClassVar[str] = "averaged-scores"
+
+    method: Method
+    weights: bool
+
+    def select(self, level: Level) -> Selection:
+        return self.method.select(replace(level, train_scores=averaging(level.train_scores, self.weights)))
+
+    def cost(self, epochs: int) -> int:
+        return self.method.cost(epochs)
+
+
+def averaging(train_scores: TrainScores, of_weights: bool) -> TrainScores:
+    def train(masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None) -> Fit:
         sums: dict[int, tuple[Tensor, Tensor]] = {}  # of weights and of edges, by the first of the runs
 
         def add(runs: slice, epoch: int, scores: Scores) -> bool:
-            of_weights, of_edges = sums.get(runs.start, (0.0, 0.0))
-            sums[runs.start] = of_weights + scores.weights, of_edges + scores.edges
-            return False
+            before = sums.get(runs.start, (0.0, 0.0))
+            sums[runs.start] = before[0] + scores.weights, before[1] + scores.edges
+            return watch is not None and watch(runs, epoch, scores)
 
-        found = plain(*arguments, **{**options, "watch": add})
-        of_weights, of_edges = (torch.cat(side) / epochs for side in zip(*(sums[r] for r in sorted(sums)), strict=True))
-        return replace(found, scores=Scores(of_weights if weights else found.scores.weights, of_edges))
+        found = train_scores(masks, epochs, phase, weights=weights, watch=add)
+        assert found.scores is not None
+        means = [torch.cat(side) / epochs for side in zip(*(sums[run] for run in sorted(sums)), strict=True)]
+        return replace(found, scores=Scores(means[0] if of_weights else found.scores.weights, means[1]))
 
-    with patch.object(levels, "fit", fit):
-        yield
+    return train
 
 
-PROTOTYPES: dict[str, Callable[[], Any]] = {
-    "none": nullcontext, "averaged-teacher": averaged_teacher, "edges-by-effect": edges_by_effect,
+def averaged_scores(search: Search, weights: bool) -> Search:
+    return replace(search, method=AveragedScores(search.method, weights))
+
+
+def predict(problem: Problem, backbone: Backbone, params: Params, alive: Tensor, values: Tensor) -> Tensor:
+    """[S, N, C] probabilities with these edge values."""
+    batch = problem.graph.batch(alive, backbone.self_loops)
+    return backbone.apply(backbone.weights(params), batch, values, problem.features).softmax(dim=-1)
+
+
+PROTOTYPES: dict[str, Callable[[Search], Search]] = {
+    "none": unchanged, "averaged-teacher": averaged_teacher, "edges-by-effect": edges_by_effect,
     "averaged-edge-scores": partial(averaged_scores, weights=False),
     "averaged-scores": partial(averaged_scores, weights=True),
 }  # fmt: skip

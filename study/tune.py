@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +20,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import aceglt
 from aceglt import datasets
 from aceglt.config import Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
+from aceglt.methods.build import build_method
+from aceglt.problems import build_problem
 from aceglt.problems.split import PER_CLASS
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
+from aceglt.searches.levels import Search, prune_iteratively
+from aceglt.searches.results import summarise
+from aceglt.searches.state import State
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.stopping import enough
+from aceglt.training.setup import build_backbone, pick_device
 from study.prototypes import PROTOTYPES
 
 RECORD = Path("results/tuning-folds.csv")
@@ -42,6 +50,20 @@ _SETTINGS = {f.name for f in fields(Config)}
 _NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 
 
+def build_search(data: Any, config: Config, device: str = "cpu") -> Search:
+    """A search in memory, as the library composes it."""
+    problem = build_problem(config, data, config.dataset).to(pick_device(device))
+    return Search(problem, build_backbone(config, problem), build_method(config), config)
+
+
+def search_fold(data: Any, prototype: str = "none", device: str = "auto", **settings: Any) -> dict[str, Any]:
+    """What results.json would have of a search that never reads the test set."""
+    config = resolve("paper", dataset="data", test=False, **settings)
+    search = PROTOTYPES[prototype](build_search(data, config, device))
+    state, _ = deque(prune_iteratively(search, State(), partial(enough, search)), maxlen=1).pop()
+    return summarise(search, state, finished=True)
+
+
 def tune(
     dataset: str,
     axis: str,
@@ -49,30 +71,30 @@ def tune(
     assignments: Sequence[str] = (),
     seeds: int = SEEDS,
     record: Path = RECORD,
-    **run: Any,
+    device: str = "auto",
+    data_root: str | None = None,
+    search: Callable[..., dict[str, Any]] = search_fold,
+    ours: Mapping[str, Any] = OUR_SETTINGS,
 ) -> list[Line]:
     """Search with settings "name=value" in the place of ours, fold by fold, and add the lines to the record.
 
-    Lines that are there already are not searched again. `run` are arguments of `aceglt.search`.
+    Lines that are there already are not searched again.
     """
     lines = read(record)
-    chosen = _chosen(dataset, axis, assignments, seeds)
-    search = {
+    chosen = _chosen(dataset, axis, assignments, seeds, ours)
+    place = {
         "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
     }  # fmt: skip
-    asked = [{**search, "fold": str(fold)} for fold in dict.fromkeys(folds)]
+    asked = [{**place, "fold": str(fold)} for fold in dict.fromkeys(folds)]
     missing = [line for line in asked if not any(line.items() <= old.items() for old in lines)]
-    data = datasets.load(dataset, run.get("data_root")) if missing else None
-    prototype = PROTOTYPES[chosen.pop("prototype", "none")]
+    data = datasets.load(dataset, data_root) if missing else None
     for line in missing:
-        fold = folded(data, int(line["fold"]))
-        with prototype():
-            result = aceglt.search(fold, preset="paper", test=False, tickets="none", **chosen, **run).results
+        result = search(folded(data, int(line["fold"])), device=device, **chosen)
         steps = [mean_std(level["val"])[0] for level in result["levels"]]
         numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
         readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
-        lines.append({**line, "device": str(run.get("device", "auto")), **readings})
+        lines.append({**line, "device": device, **readings})
         write_atomic(record, csv_rows(_HEADS, [[old.get(head, "") for head in _HEADS] for old in lines]).encode())
     return [old for old in lines if any(line.items() <= old.items() for line in asked)]
 
@@ -85,15 +107,15 @@ def read(record: Path = RECORD) -> list[Line]:
         return list(csv.DictReader(file))
 
 
-def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a table: by settings, the mean over the usual folds, with the usual seeds, on each dataset and
-    axis where all are there."""
-    lines = [line for line in lines if int(line["fold"]) in FOLDS and int(line["seeds"]) == SEEDS]
+def means(lines: Sequence[Line], folds: Sequence[int] = FOLDS, seeds: int = SEEDS) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table: by settings, the mean over the folds, with so many seeds, on each dataset and axis
+    where all are there."""
+    lines = [line for line in lines if int(line["fold"]) in folds and int(line["seeds"]) == seeds]
     places = list(dict.fromkeys((line["dataset"], line["axis"]) for line in lines))
 
     def mean(number: str, settings: str, place: tuple[str, str]) -> str:
         found = [line for line in lines if (line["dataset"], line["axis"], line["settings"]) == (*place, settings)]
-        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == len(FOLDS) else "…"
+        return f"{mean_std([float(line[number]) for line in found])[0]:.2f}" if len(found) == len(folds) else "…"
 
     names = list(dict.fromkeys(line["settings"] for line in lines))
     rows = [("dense", "dense", names[0])] if names else []
@@ -103,9 +125,9 @@ def means(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def settings(assignments: Sequence[str]) -> dict[str, Any]:
+def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS) -> dict[str, Any]:
     """Ours, with other values for what is assigned; "rounds=3" and the like are of the method."""
-    made: dict[str, Any] = {**OUR_SETTINGS, "method": "ace"}
+    made: dict[str, Any] = {**ours, "method": "ace"}
     options = dict(made.pop("method_options"))
     for assignment in assignments:
         name, _, text = assignment.partition("=")
@@ -121,14 +143,14 @@ def settings(assignments: Sequence[str]) -> dict[str, Any]:
     return {**made, "method_options": {}}
 
 
-def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> dict[str, Any]:
+def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int, ours: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a search beside the preset's."""
     trained = resolve("paper", dataset=dataset)
     fixed = {
         **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.lr,
         "weight_decay": trained.weight_decay,
     }  # fmt: skip
-    changed = settings(assignments)
+    changed = settings(assignments, ours)
     if taken := sorted(fixed.keys() & changed.keys()):
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
     if unknown := sorted(changed.keys() - {*_SETTINGS, "prototype"} | changed.keys() & _NOT_TUNED):
@@ -138,8 +160,6 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int) -> 
         raise ConfigError(f"no prototype '{prototype}'; there are {', '.join(PROTOTYPES)}")
     if prototype != "none" and (changed["method"] != "ace" or changed["signal"] != "teacher"):
         raise ConfigError(f"prototype '{prototype}' needs method=ace and signal=teacher")
-    if prototype == "edges-by-effect" and not changed["degree_bonus"]:
-        raise ConfigError(f"prototype '{prototype}' needs a degree_bonus above 0, which it replaces")
     return {**fixed, **changed}
 
 

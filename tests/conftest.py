@@ -10,6 +10,8 @@ from samples import tiny_problem
 
 from aceglt.problems import NodeProblem
 
+pytest.register_assert_rewrite("contract")
+
 torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
 
 

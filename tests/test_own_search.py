@@ -27,7 +27,7 @@ from aceglt.cli import app
 from aceglt.datasets import save_npz
 from aceglt.errors import ConfigError, TicketError
 from aceglt.methods import Level, Selection
-from aceglt.numerics.masks import prune
+from aceglt.pruning.ranking import prune
 
 QUICK: Mapping[str, Any] = {"epochs": 6, "seeds": (0, 3), "axis": "joint", "tickets": "all", "device": "cpu"}
 HERE = f"{__name__}:"

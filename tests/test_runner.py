@@ -19,7 +19,8 @@ from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.methods import Random
 from aceglt.problems.base import Problem
 from aceglt.problems.node import NodeProblem
-from aceglt.searches.levels import Outcome, Search
+from aceglt.searches.levels import Search
+from aceglt.searches.state import Outcome
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.setup import build_backbone
 
@@ -37,14 +38,14 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Replace the readings of dense and of each level by given ones: lists over seeds of (val, test)."""
 
     def script(*readings: list[tuple[float, float]]) -> None:
-        real = Search._train_in_isolation
+        real = Search.train
 
         def train(self: Search, level: int, masks: Any) -> Any:
             found, params = real(self, level, masks)
             val, test = (list(part) for part in zip(*readings[level], strict=True))
             return Outcome(val, test, found.epoch, found.seconds), params
 
-        monkeypatch.setattr(Search, "_train_in_isolation", train)
+        monkeypatch.setattr(Search, "train", train)
 
     return script
 
@@ -422,7 +423,7 @@ def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytes
         ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"levles": 3}, "did you mean 'levels'"),
-        ({"method_options": {"rounds": 1}}, "method ugs has no option 'rounds'; its options are one_shot, trainings"),
+        ({"method_options": {"rounds": 1}}, "method ugs has no option 'rounds'; its options are one_shot"),
         ({"method": "ace", "method_options": {"round": 1}}, "its options are rounds"),
         ({"method": "ace", "method_options": {"rounds": 2.5}}, "rounds must be a whole number, found 2.5"),
         ({"method": "ace", "method_options": {"rounds": "two"}}, "rounds must be a whole number"),

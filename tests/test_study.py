@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,13 +19,14 @@ import torch
 
 import aceglt
 from aceglt.config import Config, resolve
+from aceglt.config.own import take
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
 from aceglt.methods.build import build_method
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
-from aceglt.searches.levels import State
-from study import cells, compare, measure, page, tune
+from aceglt.searches.state import State
+from study import cells, measure, page, tune
 from study.__main__ import main
 from study.compare import Group, groups, pooled
 
@@ -51,6 +51,12 @@ def result(method: str, tests: list[list[float]], axis: str = "model", variant: 
         "cell": name, "dataset": "cora", "backbone": "gcn", "axis": axis, "method": method, "seeds": seeds,
         "dense": dense, "levels": levels, "epochs": 200,
     }  # fmt: skip
+
+
+@contextmanager
+def silent(cell: Any, config: Any) -> Iterator[None]:
+    """Observes nothing."""
+    yield
 
 
 def group_of(*results: dict[str, Any]) -> Group:
@@ -114,17 +120,11 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert len((kept / "table1" / "levels.csv").read_text().splitlines()) == 1 + 2 * 3
 
 
-def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path) -> None:
     few = {"levels": 1, "epochs": 2}
     scales = [Scale(**few, settings={"hidden": 4, "split": f"random:{seed}"}) for seed in (1, 2)]
     part = replace(cells.SPLITS, scales=scales)
     names = ["citeseer/gcn/graph/random", "citeseer/gcn/graph/ugs"]
-
-    @contextmanager
-    def silent(cell: Any, config: Any) -> Iterator[None]:
-        yield
 
     part.search(tmp_path / "out", names, 2, silent, device="cpu")
     once = replace(part, scales=scales[:1])
@@ -136,13 +136,12 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
         "citeseer/gcn/graph/ace/random:1": 1,
         **{f"{name}/random:{seed}": 1 for name in names for seed in (1, 2)},
     }
-    monkeypatch.setattr(compare, "SPLITS", part)
-    (group,) = groups(pooled(kept))
+    (group,) = groups(pooled(kept, splits=2))
     assert list(group.results) == ["random", "ugs"]
     for name, method in zip(names, group.results, strict=True):
         tests = [result["levels"][0]["test"] for result in kept if result["cell"] == name]
         assert group.tests(method, 0) == [pytest.approx(sum(test) / 2) for test in tests]
-    assert pooled(list(cells.load(once, tmp_path))[:1]) == []
+    assert pooled(list(cells.load(once, tmp_path))[:1], splits=2) == []
     with pytest.raises(ConfigError, match="splits has no cell 'cora/gat'"):
         part.search(tmp_path / "out", ["cora/gat"], 2, silent)
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
@@ -163,7 +162,18 @@ def test_at_equal_cost_methods_have_about_the_epochs_of_ace() -> None:
     budget = build_method(ace).cost(ace.scoring_epochs)
     for cell in cells.EQUAL_COST.cells:
         config = cell.config(Scale())
-        assert budget <= build_method(config).cost(config.scoring_epochs) < 1.1 * budget
+        method = build_method(config, take({"method": config.method})[1])
+        assert budget <= method.cost(config.scoring_epochs) < 1.1 * budget
+
+
+def test_the_studys_own_methods_are_searched_and_kept_under_the_names_of_their_cells(tmp_path: Path) -> None:
+    part = replace(cells.EQUAL_COST, scales=[Scale(levels=1, epochs=2, settings={"hidden": 4})])
+    names = ["citeseer/gcn/graph/random/draws", "citeseer/gcn/graph/ugs/one-shot"]
+    part.search(tmp_path / "out", names, 1, silent, device="cpu")
+    assert cells.collect(part, tmp_path / "out", "abc", tmp_path) == names
+    kept = list(cells.load(part, tmp_path))
+    assert [result["method"] for result in kept] == ["study.methods:RandomDraws", "study.methods:OneShot"]
+    assert [result["levels"][0]["epochs"]["select"] for result in kept] == [6, 6]
 
 
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
@@ -248,28 +258,36 @@ def test_settings_in_the_place_of_ours() -> None:
     assert tune.settings(["method=random", "signal=labels"])["method_options"] == {}
 
 
-def test_tuning_is_recorded_line_by_line_and_never_reads_the_test_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_for_tuning_never_reads_the_test_set() -> None:
+    data = load("citeseer")
+    few = {"levels": 2, "epochs": 2, "hidden": 4, "seeds": 2, "method": "ugs", "signal": "teacher", "device": "cpu"}
+    results = tune.search_fold(data, **few)
+    assert [reading["test"] for reading in (results["dense"], *results["levels"])] == [None] * 3
+    usual = aceglt.search(data, preset="paper", test=False, tickets="none", **few).results
+    assert [level["val"] for level in results["levels"]] == [level["val"] for level in usual["levels"]]
+    prototyped = tune.search_fold(data, prototype="averaged-edge-scores", **few)
+    assert prototyped["dense"]["val"] == usual["dense"]["val"]
+    assert prototyped["levels"][0]["excerpt"] != usual["levels"][0]["excerpt"]
+
+
+def test_tuning_is_recorded_line_by_line(tmp_path: Path) -> None:
     searched: list[dict[str, Any]] = []
 
-    def search(data: Any, **settings: Any) -> Any:
+    def search(data: Any, **settings: Any) -> dict[str, Any]:
         searched.append(settings)
         levels = [{"val": [0.5 + i / 100, 0.7 + i / 100]} for i in range(tune.STEPS)]
-        return SimpleNamespace(results={"dense": {"val": [0.6, 0.7]}, "levels": levels})
+        return {"dense": {"val": [0.6, 0.7]}, "levels": levels}
 
-    monkeypatch.setattr(aceglt, "search", search)
-    record = tmp_path / "record.csv"
-    lines = tune.tune("citeseer", "graph", [0, 1], ["beta=3"], seeds=2, record=record, device="cpu")
+    tuned = partial(tune.tune, seeds=2, record=tmp_path / "record.csv", device="cpu", search=search)
+    lines = tuned("citeseer", "graph", [0, 1], ["beta=3"])
     assert [line["mean"] for line in lines] == ["64.50", "64.50"]
-    assert [(s["test"], s["axis"], s["beta"], s["lr"]) for s in searched] == [(False, "graph", 3, 0.01)] * 2
-    assert tune.tune("citeseer", "graph", [1, 2], ["beta=3"], seeds=2, record=record, device="cpu")[0] == lines[1]
+    assert [(s["axis"], s["beta"], s["lr"]) for s in searched] == [("graph", 3, 0.01)] * 2
+    assert tuned("citeseer", "graph", [1, 2], ["beta=3"])[0] == lines[1]
     assert len(searched) == 3
-    tune.tune("citeseer", "model", [0], ["beta=3"], seeds=2, record=record, device="cpu")
-    monkeypatch.setattr(tune, "FOLDS", (0, 1, 2))
-    assert tune.means(tune.read(record)) == ([""], [])  # none has the usual number of seeds
-    monkeypatch.setattr(tune, "SEEDS", 2)
-    heads, rows = tune.means(tune.read(record))
+    tuned("citeseer", "model", [0], ["beta=3"])
+    record = tmp_path / "record.csv"
+    assert tune.means(tune.read(record), (0, 1, 2)) == ([""], [])  # none has the usual number of seeds
+    heads, rows = tune.means(tune.read(record), (0, 1, 2), seeds=2)
     assert heads == ["", "citeseer graph", "citeseer model"]
     assert rows == [["dense", "65.00", "…"], ["`beta=3`", "64.50", "…"]]
     assert tune.means([]) == ([""], [])
@@ -277,15 +295,11 @@ def test_tuning_is_recorded_line_by_line_and_never_reads_the_test_set(
         tune.tune("citeseer", "model", [0], ["lr=0.5", "levels=3"], record=record)
 
 
-def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_another_default_are_not_taken_for_todays(tmp_path: Path) -> None:
     levels = [{"val": [0.5]}] * tune.STEPS
-    monkeypatch.setattr(
-        aceglt, "search", lambda data, **_: SimpleNamespace(results={"dense": {"val": [0.6]}, "levels": levels})
-    )
-    record = tmp_path / "record.csv"
-    tune.tune("citeseer", "graph", [0], record=record)
-    monkeypatch.setitem(tune.OUR_SETTINGS, "beta", 3.0)
-    tune.tune("citeseer", "graph", [0], record=record)
+    found, record = {"dense": {"val": [0.6]}, "levels": levels}, tmp_path / "record.csv"
+    for ours in (tune.OUR_SETTINGS, {**tune.OUR_SETTINGS, "beta": 3.0}):
+        tune.tune("citeseer", "graph", [0], record=record, search=lambda data, **_: found, ours=ours)
     assert len({line["config"] for line in tune.read(record)}) == 2
 
 
@@ -331,7 +345,6 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
         (["levels=3"], "levels is the same in all searches for tuning"),
         (["prototype=averaged-teacher", "signal=labels"], "'averaged-teacher' needs method=ace and signal=teacher"),
         (["prototype=averaged-scores", "method=gebt"], "'averaged-scores' needs method=ace"),
-        (["prototype=edges-by-effect", "degree_bonus=0"], "'edges-by-effect' needs a degree_bonus above 0"),
         (["prototype=nothing"], "no prototype 'nothing'; there are none, averaged-teacher, edges-by-effect"),
     ],
 )
@@ -342,14 +355,14 @@ def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], messa
 
 @pytest.mark.parametrize("variant", ["", "ours"])
 def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None:
-    (cell,) = (cell for cell in measure.SPREAD if (cell.dataset, cell.variant) == ("citeseer", variant))
+    (cell,) = (cell for cell in measure.SCORED if (cell.dataset, cell.variant) == ("citeseer", variant))
     cell = replace(cell, settings={**cell.settings, "hidden": 16, "epochs": 20})
-    heads, *rows = csv.reader(measure.spread(cells=[cell], seeds=1).splitlines())
+    heads, *rows = csv.reader(measure.score_quantiles(cells=[cell], seeds=1).splitlines())
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
     config = replace(cell.config(Scale(seeds=1)), test=False)
     assert config.signal == ("teacher" if variant else "labels")
-    search = measure._search(load("citeseer"), config)
-    level = search._level(search.train_dense(State()))
+    search = tune.build_search(load("citeseer"), config)
+    level = search.level(search.train_dense(State()))
     scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
     for row, side in zip(rows, ("weights", "edges"), strict=True):
         values = getattr(scores, side).abs()
@@ -359,16 +372,17 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
         )
 
 
-def test_teachers_are_measured_on_validation_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = partial(resolve, epochs=20, hidden=16)
-    monkeypatch.setattr(measure, "FOLDS", [0])
-    monkeypatch.setattr(measure, "resolve", small)
-    _, (*place, plain, smoothed) = csv.reader(measure.teachers(names=["citeseer"], seeds=1).splitlines())
+def test_teachers_are_measured_on_validation_nodes() -> None:
+    small: dict[str, Any] = {"epochs": 20, "hidden": 16, "seeds": 1}
+    found = measure.teachers(names=["citeseer"], folds=[0], **small)
+    _, (*place, plain, smoothed) = csv.reader(found.splitlines())
     assert place == ["citeseer", "0", "1"]
     data = load("citeseer")
     for shown, smoothing in ((plain, 0.0), (smoothed, Config().teacher_smoothing)):
-        config = small("paper", dataset="citeseer", signal="teacher", teacher_smoothing=smoothing, seeds=1, test=False)
-        soft = measure._search(data, config).train_dense(State()).soft
+        taught = {"signal": "teacher", "teacher_smoothing": smoothing, "test": False}
+        soft = (
+            tune.build_search(data, resolve("paper", dataset="citeseer", **taught, **small)).train_dense(State()).soft
+        )
         assert soft is not None
         right = (soft[0].argmax(dim=1) == data.y)[data.val_mask].double().mean()
         assert float(shown) == pytest.approx(100 * float(right), abs=0.01)

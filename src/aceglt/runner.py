@@ -30,9 +30,11 @@ from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir
-from aceglt.searches.levels import Search, SearchObserver, State
+from aceglt.searches.levels import Search, SearchObserver, prune_iteratively
 from aceglt.searches.results import summarise
+from aceglt.searches.state import State
 from aceglt.searches.statistics import best_level
+from aceglt.searches.stopping import enough
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.determinism import deterministic_torch
@@ -216,16 +218,22 @@ class _Runner:
     def go(self) -> SearchResult:
         state = self._load()
         self._begin(state)
-        if state.dense is None:
-            state = self._reached(self._fitting(Search.train_dense, state))
-        while not self._enough(state):
-            if state.selected is None:
-                state = self._reached(self._fitting(Search.select, state))
-            after, params = self._fitting(Search.retrain, state)
-            self._keep_tickets(after, params)
-            state = self._reached(after)
-            self._log("level", level=state.level, val=after.records[-1].outcome.val)
+        for state, params in prune_iteratively(self, state, lambda state: enough(self.search, state)):
+            if params is not None:
+                self._keep_tickets(state, params)
+            self._reached(state)
+            if params is not None:
+                self._log("level", level=state.level, val=state.records[-1].outcome.val)
         return self._finish(state)
+
+    def train_dense(self, state: State) -> State:
+        return self._fitting(Search.train_dense, state)
+
+    def select(self, state: State) -> State:
+        return self._fitting(Search.select, state)
+
+    def retrain(self, state: State) -> tuple[State, Params]:
+        return self._fitting(Search.retrain, state)
 
     def _fitting(self, stage: Callable[[Search, State], T], state: State) -> T:
         """A stage of the search; where memory runs out, once more with a plan that needs less, and only once."""
@@ -273,43 +281,12 @@ class _Runner:
         if state.dense is not None:
             self._publish(state, finished=False)
 
-    def _enough(self, state: State) -> bool:
-        """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
-        c = self.config
-        if state.level >= c.levels:
-            return True
-        if state.records:
-            model, graph = self._sparsities(state)
-            reached = (c.target_model is not None and model >= c.target_model) or (
-                c.target_graph is not None and graph >= c.target_graph
-            )
-            if reached or (c.patience is not None and self._losing_streak(state) >= c.patience):
-                return True
-        keep, alive = self.search.keep(state), self.search.start_masks(state).alive
-        shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
-        idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
-        return idle or 0 in (keep.weights, keep.edges)
-
-    def _sparsities(self, state: State) -> tuple[float, float]:
-        alive, total = state.records[-1].alive, self.search.total
-        return 1 - alive.weights / total.weights, 1 - alive.edges / total.edges
-
-    def _losing_streak(self, state: State) -> int:
-        """How many levels in a row, up to the last, lose by the `strict` criterion, which reads validation alone."""
-        streak = 0
-        for level in reversed(summarise(self.search, state, finished=False)["levels"]):
-            if level["winning"]["strict"]:
-                break
-            streak += 1
-        return streak
-
-    def _reached(self, state: State) -> State:
+    def _reached(self, state: State) -> None:
         """A stage is done: save the state first, then what is derived from it."""
         if self.run is not None:
             checkpoint.save(self.run.checkpoint, state)
             self.run.final.unlink(missing_ok=True)
             self._publish(state, finished=False)
-        return state
 
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)

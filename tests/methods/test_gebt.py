@@ -14,8 +14,10 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError
 from aceglt.methods import Gebt, Level
 from aceglt.numerics import rng
-from aceglt.numerics.masks import Counts, Masks, Scores, prune
-from aceglt.searches.levels import Search, State
+from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.pruning.ranking import prune
+from aceglt.searches.levels import Search
+from aceglt.searches.state import State
 from aceglt.training.fit import Fit, Scoring, Training, Watch, fit
 
 KEEP = Counts(6, 6)

@@ -9,7 +9,6 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from aceglt.errors import ConfigError
 from aceglt.methods import Level, Random, Ugs
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
@@ -34,9 +33,13 @@ def test_the_lowest_magnitudes_go() -> None:
     assert selection.scores is not None
 
 
-def test_a_bonus_counts_beside_the_magnitude_of_edges() -> None:
+def test_elements_go_by_the_importance_that_the_ranking_gives_their_scores() -> None:
     level = level_with(torch.ones(1), torch.tensor([-0.1, 0.2, 0.3]), Counts(1, 1))
-    selection = Ugs().select(replace(level, bonus=lambda masks: torch.tensor([[0.5, 0.1, 0.2]])))
+
+    def rank(scores: Scores, masks: Masks) -> Scores:
+        return Scores(scores.weights, scores.edges.abs() + torch.tensor([[0.5, 0.1, 0.2]]))
+
+    selection = Ugs().select(replace(level, rank=rank))
     assert selection.masks.edges.tolist() == [[True, False, False]]
     assert selection.diagnostics["edges"]["ties_at_threshold"] == [pytest.approx(1 / 3)]
 
@@ -84,47 +87,10 @@ def test_random_drops_every_element_equally_often() -> None:
 
 
 def test_one_shot_cuts_from_the_dense_pair() -> None:
-    """An element that is dead may come back, and the bonus is that of all edges."""
+    """An element that is dead may come back, and elements are ranked as if all were alive."""
     level = level_with(torch.tensor([0.5, 0.1, 2.0, 0.3]), torch.tensor([0.1, 0.2, 0.3]), Counts(2, 2))
     dead = Masks(torch.tensor([[True, True, False, True]]), torch.tensor([[True, True, False]]))
-    started = replace(level, masks=dead, bonus=lambda masks: 1.0 * masks.edges)
+    started = replace(level, masks=dead, rank=lambda scores, masks: Scores(scores.weights, scores.edges + masks.edges))
     selection = Ugs(one_shot=True).select(started)
     assert selection.masks.weights.tolist() == [[True, False, True, False]]
     assert selection.masks.edges.tolist() == [[False, True, True]]
-
-
-def test_scores_of_several_trainings_are_averaged() -> None:
-    phases: list[str] = []
-
-    def train_scores(masks: Masks, epochs: int, phase: str) -> Fit:
-        phases.append(phase)
-        scores = torch.tensor([[1.0, 2.0, 9.0]]) if phase == "score" else torch.tensor([[4.0, 2.0, 0.0]])
-        return Fit(torch.zeros(1), torch.ones(1), None, Scores(scores, torch.ones(1, 2)))
-
-    level = Level(1, Masks.full(1, Counts(3, 2)), Counts(2, 1), (0,), 200, train_scores, train_scores)
-    selection = Ugs(trainings=2).select(level)
-    assert phases == ["score", "score 1"]
-    assert selection.masks.weights.tolist() == [[True, False, True]]  # by 2.5, 2 and 4.5
-    assert selection.epochs == Ugs(trainings=2).cost(200) == 400
-    with pytest.raises(ConfigError, match="ugs: trainings must be 1 or more, found 0"):
-        Ugs(trainings=0)
-
-
-def test_of_several_random_draws_each_run_takes_its_best_on_validation() -> None:
-    tried: list[Masks] = []
-
-    def train(masks: Masks, epochs: int, phase: str) -> Fit:
-        assert (epochs, phase) == (60, f"draw {len(tried)}")
-        tried.append(masks)
-        val = torch.tensor([[0.5, 0.6], [0.9, 0.6], [0.7, 0.8]])[len(tried) - 1]
-        return Fit(val, torch.ones(2), None, None)
-
-    level = Level(1, Masks.full(2, Counts(50, 50)), Counts(25, 40), (0, 1), 60, train, train)
-    method = Random(draws=3)
-    selection = method.select(level)
-    assert torch.equal(selection.masks.weights, torch.stack([tried[1].weights[0], tried[2].weights[1]]))
-    assert torch.equal(tried[0].edges, Random().select(level).masks.edges)
-    assert len({tuple(masks.weights[0].tolist()) for masks in tried}) == 3
-    assert selection.epochs == method.cost(60) == 180
-    with pytest.raises(ConfigError, match="random: draws must be 1 or more, found 0"):
-        Random(draws=0)

@@ -20,7 +20,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks
 from aceglt.problems import InductiveProblem
 from aceglt.problems.base import Problem, Soft
-from aceglt.searches.levels import Search, State, outputs
+from aceglt.searches.levels import Search, outputs
+from aceglt.searches.state import State
 from aceglt.training.fit import Fit, Scoring, Training, fit
 
 SETTINGS: dict[str, Any] = {"task": "inductive", "seeds": 1, "epochs": 4, "hidden": 6, "device": "cpu"}

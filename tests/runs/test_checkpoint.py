@@ -13,7 +13,7 @@ from search_samples import bits_flipped
 from aceglt.runs import checkpoint
 from aceglt.files import tensors as storage
 from aceglt.errors import RunError
-from aceglt.searches.levels import LevelRecord, Outcome, Selected, State
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 from aceglt.numerics.masks import Counts, Masks, Scores
 
 TOTAL = Counts(11, 5)

@@ -20,11 +20,15 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
-from aceglt.problems.base import Soft
+from aceglt.problems.base import Problem, Soft
+from aceglt.problems.signals import Labels, Teacher
 from aceglt.pruning.quotas import reserved
-from aceglt.searches.levels import Search, State
+from aceglt.pruning.ranking import Ranking
+from aceglt.searches.levels import Search, prune_iteratively
 from aceglt.searches.macs import inference_macs
+from aceglt.searches.state import State
 from aceglt.training.fit import fit
+from aceglt.training.partitions import Parts
 
 
 class Log:
@@ -52,9 +56,9 @@ def make_search(method: Method | None = None, log: Log | None = None, **settings
 
 
 def run(search: Search, levels: int, state: State | None = None) -> State:
-    state = state or search.train_dense(State())
-    for _ in range(levels):
-        state, _ = search.retrain(search.select(state))
+    state = state or State()
+    last = state.level + levels
+    *_, (state, _) = prune_iteratively(search, state, lambda state: state.level >= last)
     return state
 
 
@@ -118,38 +122,43 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
-def test_the_degree_bonus_is_what_an_edge_weighs_in_symmetric_normalisation() -> None:
-    seen: list[Level] = []
+def test_signal_and_ranking_are_those_of_the_configuration_unless_given() -> None:
+    usual = make_search(beta=3.0, teacher_temperature=0.5, teacher_smoothing=0.2, balance=0.5, degree_bonus=0.7)
+    assert usual.signal == Teacher(3.0, 0.5, 0.2)
+    assert usual.ranking == Ranking(0.5, 0.7)
+    assert replace(usual, parts=Parts(2), signal=None).signal == Teacher(3.0, 0.5, 0.0), "smoothing takes all nodes"
+    assert make_search(signal="labels").signal == Labels()
+    other = replace(usual, signal=Labels(), ranking=Ranking())
+    assert other.train_dense(State()).soft is None
+    assert other.level(State()).quotas == []
 
-    class Looking:
-        name = "looking"
 
-        def select(self, level: Level) -> Selection:
-            seen.append(level)
-            return Random().select(level)
-
-        def cost(self, epochs: int) -> int:
-            return 0
-
-    search = make_search(Looking(), axis="graph", degree_bonus=0.5, signal="labels")
-    search.select(search.retrain(search.select(search.train_dense(State())))[0])
-    graph, level = search.problem.graph, seen[-1]
-    assert level.bonus is not None
+def test_a_level_ranks_edges_by_where_it_starts() -> None:
+    search = make_search(axis="graph", degree_bonus=0.5, signal="labels")
+    state, _ = search.retrain(search.select(search.train_dense(State())))
+    level = search.level(state)
     assert not bool(level.masks.edges.all())
-    for run, alive in enumerate(level.masks.edges):
-        edges = graph.edges[:, alive]
-        degree = torch.bincount(edges.flatten(), minlength=graph.num_nodes) + 1
-        expected = 0.5 / (degree[edges[0]] * degree[edges[1]]).sqrt()
-        torch.testing.assert_close(level.bonus(level.masks)[run, alive], expected)
-    assert make_search(degree_bonus=0.0)._level(State()).bonus is None
+    scores = Scores(torch.ones(2, search.total.weights), torch.rand(2, search.total.edges))
+    expected = Ranking(degree_bonus=0.5).importance(search.problem.graph, scores, level.masks)
+    assert torch.equal(level.importance(scores).edges, expected.edges)
+    assert not torch.equal(level.anew().importance(scores).edges, expected.edges)
 
 
-@pytest.mark.parametrize("axis", ["model", "graph", "joint"])
-@pytest.mark.parametrize("method", [Ugs(one_shot=True, trainings=2), Random(draws=2)], ids=str)
-def test_levels_that_are_tried_anew_have_the_same_sparsities(method: Method, axis: str) -> None:
-    usual, anew = (run(make_search(m, axis=axis, signal="labels"), 2) for m in (Random(), method))
-    assert [record.alive for record in anew.records] == [record.alive for record in usual.records]
-    assert [record.select_epochs for record in anew.records] == [8, 8]
+def test_another_signal_teaches_in_the_place_of_the_dense_model() -> None:
+    class Uniform(Teacher):
+        def targets(self, problem: Problem, outputs: Callable[[], torch.Tensor]) -> torch.Tensor:
+            return torch.full_like(outputs(), 1 / 3)
+
+    search = replace(make_search(Ugs()), signal=Uniform(beta=5.0))
+    state = search.train_dense(State())
+    assert state.soft is not None
+    assert bool((state.soft == 1 / 3).all())
+    found = search.select(state).selected
+    usual = make_search(Ugs(), beta=5.0)
+    other = usual.select(usual.train_dense(State())).selected
+    assert found is not None
+    assert other is not None
+    assert not torch.equal(found.masks.weights, other.masks.weights)
 
 
 def test_of_a_one_shot_level_everything_has_an_importance() -> None:
@@ -166,7 +175,7 @@ def test_of_a_one_shot_level_everything_has_an_importance() -> None:
 def test_a_method_may_train_weights_as_tickets_are_trained() -> None:
     """From the initial weights, with hard masks, on labels alone."""
     search = make_search(signal="teacher")
-    level = search._level(search.train_dense(State()))
+    level = search.level(search.train_dense(State()))
     masks = Random().select(level).masks
     found = level.train(masks, 4, "try")
     training, key = Training(search.config.lr, search.config.weight_decay), rng.keys((0, 1), 1, "try", 0)

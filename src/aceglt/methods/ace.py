@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,10 +13,9 @@ from aceglt.errors import ConfigError
 from aceglt.methods.base import Level, Selection, best_of, require
 from aceglt.methods.ugs import Ugs
 from aceglt.numerics import rng
-from aceglt.numerics.masks import Masks, share
-from aceglt.pruning import sampling
-
-_DRAWS = 4  # keys that an exchange takes: of both samples, and of making them equal in size
+from aceglt.numerics.masks import SIDES, Masks, Scores, share
+from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Scored, exchange
+from aceglt.pruning.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -56,24 +55,23 @@ class Ace:
             raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
 
     def select(self, level: Level) -> Selection:
-        cut = Ugs().select(level)
-        sides = _Sides.start(cut.masks, [quota.part for quota in level.quotas], self.exchange)
-        candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks of each round's start
-        for t in range(self.rounds):
-            masks = sides.masks()
-            both = Masks.cat([masks, _pruned_part(masks, level)])
-            fit = level.train_scores(both, self.refine_epochs, f"refine {t}")
+        cut = Ugs().select(level)  # line 1: M_A and M_W by Algorithm 1
+        matrices = [quota.part for quota in level.quotas]  # weights are exchanged within them
+        runs = _start(cut.masks, matrices, self.exchange)
+        candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks that each round starts from
+        for t in range(self.rounds):  # line 4
+            masks = _masks(runs)
+            both = Masks.cat([masks, _pruned_part(masks, matrices)])  # lines 2 and 3: Z_retained and Z_pruned
+            fit = level.train_scores(both, self.refine_epochs, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
             retained, pruned = level.importance(fit.scores[: masks.runs]), level.importance(fit.scores[masks.runs :])
-            sides = sides.refine(retained, pruned, level.key(f"exchange {t}"), self)
-        final = sides.masks()
-        epochs = cut.epochs + 2 * self.rounds * self.refine_epochs
+            runs = self._refine(runs, retained, pruned, level.key(f"exchange {t}"))
+        refined = _masks(runs)
         if self.keep == "best" and self.rounds:
-            fit = level.train_scores(final, self.refine_epochs, f"refine {self.rounds}")
-            final = best_of([*candidates, (fit.val, final)])
-            epochs += self.refine_epochs
-        return Selection(final, cut.scores, {**cut.diagnostics, "ace": sides.diagnostics()}, epochs)
+            last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
+            refined = best_of([*candidates, (last.val, refined)])
+        return Selection(refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(runs)}, self.cost(level.epochs))
 
     @property
     def batches(self) -> int:
@@ -84,128 +82,93 @@ class Ace:
         last = self.refine_epochs if self.keep == "best" and self.rounds else 0
         return epochs + 2 * self.rounds * self.refine_epochs + last
 
+    @property
+    def sampling(self) -> Sampling:
+        """How the elements to exchange are drawn."""
+        return Sampling(self.temperature, self.replacement)
 
-def _pruned_part(masks: Masks, level: Level) -> Masks:
-    """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
-    nothing, and nothing could be learned about the rest."""
-    pruned = masks.complement()
-    for quota in level.quotas:
-        pruned.weights[:, quota.part] |= masks.weights[:, quota.part].all(dim=1, keepdim=True)
-    return pruned
+    def _refine(self, runs: Sequence[_Run], retained: Scores, pruned: Scores, key: Tensor) -> list[_Run]:
+        """Weights and edges of every run, each with its own K and similarity."""
+        return [
+            {
+                side: self._round(run[side], retained.of(side)[i], pruned.of(side)[i], rng.fold(key[i : i + 1], salt))
+                for salt, side in enumerate(SIDES)
+            }
+            for i, run in enumerate(runs)
+        ]
 
-
-@dataclass(frozen=True)
-class _Drawn:
-    """What an exchange was drawn from: needed again if the next round undoes it."""
-
-    mask: Tensor  # [n] before the exchange
-    retained: Tensor  # [n] scores of the retained part
-    pruned: Tensor  # [n] scores of the pruned part
-
-    def __getitem__(self, part: slice) -> _Drawn:
-        return _Drawn(self.mask[part], self.retained[part], self.pruned[part])
+    def _round(self, side: _Side, retained: Tensor, pruned: Tensor, key: Tensor) -> _Side:
+        """Lines 7 to 17 for one side of one run."""
+        keys = [rng.fold(key, draw) for draw in range(2 * DRAWS)]
+        drawn = exchange(Scored(side.mask, retained, pruned), side.k, keys[:DRAWS], self.sampling)  # Equations 4 and 5
+        similarity = drawn.similarity(side.last) if side.last is not None else 0.0  # line 12: Equation 7
+        repeats = similarity > self.threshold  # line 13
+        halves, redraws = repeats and self.adaptive_k, repeats and self.resample
+        k = _halved(side.k) if halves else side.k  # line 14
+        if redraws:  # line 15: from the last round's scores, with fresh noise
+            assert side.last is not None
+            drawn = exchange(side.last.scored, k, keys[DRAWS:], self.sampling)
+        return _Side(
+            drawn.mask,  # line 17: Equation 6
+            k,
+            drawn,
+            (*side.similarity, similarity),
+            (*side.exchanged, drawn.size),
+            side.halved + halves,
+            side.resampled + redraws,
+        )
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The weights, or the edges, of one run during refinement."""
+    """The weights, or the edges, of one run between two rounds."""
 
     mask: Tensor  # [n] bool: the retained part
-    parts: Sequence[slice]  # neighbours that are exchanged among themselves
-    k: tuple[int, ...]  # of each
-    last: _Drawn | None = None
-    into: Tensor | None = None  # [n] bool: last round's sample of the pruned part
+    k: Limits
+    last: Exchange | None = None
     similarity: tuple[float, ...] = ()
+    exchanged: tuple[int, ...] = ()
     halved: int = 0
     resampled: int = 0
-    exchanged: tuple[int, ...] = ()
-
-    def refine(self, retained: Tensor, pruned: Tensor, keys: Sequence[Tensor], ace: Ace) -> _Side:
-        """One round (lines 7 to 16 of Algorithm 2); `keys` are for its draws and for drawing them anew."""
-        now = _Drawn(self.mask, retained, pruned)
-        out, into, size = self._draw(now, self.k, keys[:_DRAWS], ace)
-        similarity = 0.0
-        if self.into is not None:
-            similarity = sampling.cosine(int((out & self.into).sum()), size, self.exchanged[-1])
-        repeats = similarity > ace.threshold
-        halve, redraw = repeats and ace.adaptive_k, repeats and ace.resample
-        k = tuple(max(1, k // 2) if k else 0 for k in self.k) if halve else self.k
-        if redraw:
-            assert self.last is not None
-            now = self.last
-            out, into, size = self._draw(now, k, keys[_DRAWS:], ace)
-        return replace(
-            self,
-            mask=now.mask ^ out ^ into,  # Equation 6
-            k=k,
-            last=now,
-            into=into,
-            similarity=(*self.similarity, similarity),
-            halved=self.halved + halve,
-            resampled=self.resampled + redraw,
-            exchanged=(*self.exchanged, size),
-        )
-
-    def _draw(self, now: _Drawn, k: Sequence[int], keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor, int]:
-        """`_draw` of each of the parts: the samples side by side, and their size in all."""
-        drawn = [_draw(now[part], size, keys, ace) for part, size in zip(self.parts, k, strict=True)]
-        outs, intos, sizes = zip(*drawn, strict=True)
-        return torch.cat(outs), torch.cat(intos), sum(sizes)
 
 
-def _draw(now: _Drawn, k: int, keys: Sequence[Tensor], ace: Ace) -> tuple[Tensor, Tensor, int]:
-    """Samples of the retained part (least important, Equation 5) and of the pruned part (most important, Equation 4),
-    made equal in size, and that size."""
-    sample = sampling.categorical if ace.replacement else sampling.top_k
-    scale = sampling.log_importance if ace.temperature else torch.abs  # without noise both rank alike
-    out = sample(-scale(now.retained), now.mask, k, ace.temperature, keys[0])
-    into = sample(scale(now.pruned), ~now.mask, k, ace.temperature, keys[1])
-    counts = int(out.sum()), int(into.sum())
-    size = min(counts)
-    return sampling.trim(out, counts[0], size, keys[2]), sampling.trim(into, counts[1], size, keys[3]), size
+_Run = Mapping[str, _Side]
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """Both sides of every run; each has its own K and similarity."""
+def _start(masks: Masks, matrices: Sequence[slice], share_of_smaller: float) -> list[_Run]:
+    """Before the first round: K is a share of the smaller part."""
 
-    weights: tuple[_Side, ...]
-    edges: tuple[_Side, ...]
+    def side(mask: Tensor, parts: Sequence[slice]) -> _Side:
+        return _Side(mask, [(part, _limit(mask[part], share_of_smaller)) for part in parts or [slice(None)]])
 
-    @classmethod
-    def start(cls, masks: Masks, parts: Sequence[slice], exchange: float) -> _Sides:
-        """`parts` of the weights; none if they are one."""
-
-        def side(mask: Tensor, parts: Sequence[slice]) -> _Side:
-            return _Side(mask, parts, tuple(_sample_size(mask[part], exchange) for part in parts))
-
-        whole = [slice(None)]
-        return cls(
-            tuple(side(mask, parts or whole) for mask in masks.weights),
-            tuple(side(mask, whole) for mask in masks.edges),
-        )
-
-    def masks(self) -> Masks:
-        return Masks(torch.stack([s.mask for s in self.weights]), torch.stack([s.mask for s in self.edges]))
-
-    def refine(self, retained: Any, pruned: Any, key: Tensor, ace: Ace) -> _Sides:
-        def side(sides: Sequence[_Side], part: str, salt: int) -> tuple[_Side, ...]:
-            keys = [rng.fold(rng.fold(key, salt), draw) for draw in range(2 * _DRAWS)]  # each [S]
-            scores = zip(sides, getattr(retained, part), getattr(pruned, part), strict=True)
-            return tuple(s.refine(r, p, [k[i : i + 1] for k in keys], ace) for i, (s, r, p) in enumerate(scores))
-
-        return _Sides(side(self.weights, "weights", 0), side(self.edges, "edges", 1))
-
-    def diagnostics(self) -> dict[str, Any]:
-        """How the refinement went, lists over runs."""
-        names = ("similarity", "exchanged", "halved", "resampled")
-        return {
-            part: {name: [getattr(side, name) for side in getattr(self, part)] for name in names}
-            for part in ("weights", "edges")
-        }
+    pairs = zip(masks.weights, masks.edges, strict=True)
+    return [{"weights": side(weights, matrices), "edges": side(edges, [])} for weights, edges in pairs]
 
 
-def _sample_size(mask: Tensor, exchange: float) -> int:
+def _limit(mask: Tensor, share_of_smaller: float) -> int:
     alive = int(mask.sum())
     smaller = min(alive, len(mask) - alive)
-    return min(smaller, max(1, share(exchange, smaller)))
+    return min(smaller, max(1, share(share_of_smaller, smaller)))
+
+
+def _halved(k: Limits) -> Limits:
+    return [(part, max(1, limit // 2) if limit else 0) for part, limit in k]
+
+
+def _masks(runs: Sequence[_Run]) -> Masks:
+    return Masks(*(torch.stack([run[side].mask for run in runs]) for side in SIDES))
+
+
+def _pruned_part(masks: Masks, matrices: Sequence[slice]) -> Masks:
+    """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
+    nothing, and nothing could be learned about the rest."""
+    pruned = masks.complement()
+    for matrix in matrices:
+        pruned.weights[:, matrix] |= masks.weights[:, matrix].all(dim=1, keepdim=True)
+    return pruned
+
+
+def _diagnostics(runs: Sequence[_Run]) -> dict[str, Any]:
+    """How the refinement went, lists over runs."""
+    names = ("similarity", "exchanged", "halved", "resampled")
+    return {side: {name: [getattr(run[side], name) for run in runs] for name in names} for side in SIDES}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -35,6 +34,11 @@ class Train(Protocol):
         """Takes any number of batches of a level's runs, one after the other, as one."""
 
 
+def magnitudes(scores: Scores, masks: Masks) -> Scores:
+    """Importance as published, whatever is alive."""
+    return Scores(scores.weights.abs(), scores.edges.abs())
+
+
 @dataclass(frozen=True)
 class Level:
     """What a method is given: one level of iterative pruning, for a batch of runs."""
@@ -51,8 +55,8 @@ class Level:
     train: Train
     quotas: Sequence[Quota] = ()
     """The fewest weights that each matrix keeps; none where all weights compete with each other."""
-    bonus: Callable[[Masks], Tensor] | None = None
-    """[S, E] importance that edges have besides their scores, by where a level starts."""
+    rank: Callable[[Scores, Masks], Scores] = magnitudes
+    """Importance of elements by their scores and by where a level starts."""
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""
@@ -60,20 +64,12 @@ class Level:
 
     def importance(self, scores: Scores) -> Scores:
         """What elements are ranked by when they are pruned."""
-        edges = scores.edges.abs()
-        return Scores(scores.weights.abs(), edges if self._bonus is None else edges + self._bonus)
-
-    @cached_property
-    def _bonus(self) -> Tensor | None:
-        return None if self.bonus is None else self.bonus(self.masks)
+        return self.rank(scores, self.masks)
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.numerics.rng`."""
-        keys = [self._batch_key(purpose, b) for b in range(batches)]
-        return torch.cat(keys)
-
-    def _batch_key(self, purpose: str, batch: int) -> Tensor:
-        return rng.keys(self.seeds, self.number, purpose, batch, device=self.masks.weights.device)
+        device = self.masks.weights.device
+        return torch.cat([rng.keys(self.seeds, self.number, purpose, b, device=device) for b in range(batches)])
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from aceglt.methods.base import Level, Selection, require
-from aceglt.numerics.masks import Masks, Scores, prune
-
-_SIDES = ("weights", "edges")
+from aceglt.numerics.masks import SIDES, Masks, Scores
+from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class _Birds:
         self._full, self._drawn = self.masks, deque[Masks](maxlen=gebt.window)
         self.epoch = torch.zeros_like(self._key)
         self.distance = torch.ones_like(self._key, dtype=torch.float64)
-        self._first = {side: torch.zeros_like(self.distance) for side in _SIDES}
+        self._first = {side: torch.zeros_like(self.distance) for side in SIDES}
         self.settled = torch.zeros_like(self._key, dtype=torch.bool)
 
     def see(self, epoch: int, scores: Scores) -> bool:
@@ -81,7 +80,7 @@ class _Birds:
         if len(self._drawn) == self._gebt.window:
             self.distance = torch.where(going, self._distance(masks), self.distance)
         self._drawn.append(masks)
-        self.masks = Masks(*(torch.where(going[:, None], _of(masks, s), _of(self.masks, s)) for s in _SIDES))
+        self.masks = Masks(*(torch.where(going[:, None], masks.of(s), self.masks.of(s)) for s in SIDES))
         self.epoch = torch.where(going, epoch, self.epoch)
         if epoch >= self._gebt.min_epochs:
             self.settled |= self.distance < self._gebt.threshold
@@ -95,14 +94,9 @@ class _Birds:
             largest = torch.stack([_hamming(masks, last, side) for last in self._drawn]).amax(dim=0)
             self._first[side] = first = torch.where(first > 0, first, largest)
             total += largest / torch.where(first > 0, first, 1.0)
-        return total / len(_SIDES)
-
-
-def _of(masks: Masks, side: str) -> Tensor:
-    part: Tensor = getattr(masks, side)
-    return part
+        return total / len(SIDES)
 
 
 def _hamming(a: Masks, b: Masks, side: str) -> Tensor:
     """[S] share of the elements on which masks differ."""
-    return (_of(a, side) != _of(b, side)).double().mean(dim=1)
+    return (a.of(side) != b.of(side)).double().mean(dim=1)

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from aceglt.methods.base import Level, Selection, best_of, require
+from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
-from aceglt.numerics.masks import Masks, Scores, prune
+from aceglt.numerics.masks import Masks, Scores
+from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
@@ -19,23 +20,14 @@ class Random:
     name: ClassVar[str] = "random"
     batches: ClassVar[int] = 1
 
-    draws: int = 1
-    """How many choices are drawn; of several, each is trained, and the best on validation is taken."""
-
-    def __post_init__(self) -> None:
-        require(self, "draws", self.draws >= 1, "1 or more")
-
     def select(self, level: Level) -> Selection:
-        drawn = [_draw(level, key) for key in level.key("drop", self.draws).chunk(self.draws)]
-        if self.draws == 1:
-            return Selection(drawn[0])
-        tried = [(level.train(masks, level.epochs, f"draw {i}").val, masks) for i, masks in enumerate(drawn)]
-        return Selection(best_of(tried), epochs=self.cost(level.epochs))
+        return Selection(drop_at_random(level, level.key("drop")))
 
     def cost(self, epochs: int) -> int:
-        return self.draws * epochs if self.draws > 1 else 0
+        return 0
 
 
-def _draw(level: Level, key: Tensor) -> Masks:
+def drop_at_random(level: Level, key: Tensor) -> Masks:
+    """A level's masks after a uniform choice by keys [S]."""
     drawn = Scores(*(rng.uniform(rng.fold(key, side), n) for side, n in enumerate(astuple(level.masks.total))))
     return prune(level.masks, drawn, level.keep, key, level.quotas)

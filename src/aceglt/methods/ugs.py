@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aceglt.methods.base import Level, Selection, require
-from aceglt.numerics.masks import Masks, Scores, prune
-from aceglt.pruning.importance import ranks, some
+from aceglt.methods.base import Level, Selection
+from aceglt.numerics.masks import Masks, Scores
+from aceglt.pruning.importance import ranks, sample_indices
+from aceglt.pruning.ranking import prune
 from aceglt.training.fit import initial_scores
 
 
@@ -25,31 +26,19 @@ class Ugs:
 
     one_shot: bool = False
     """Cut every level from the dense pair, by scores that were trained on all of it."""
-    trainings: int = 1
-    """Over how many trainings scores are averaged."""
-
-    def __post_init__(self) -> None:
-        require(self, "trainings", self.trainings >= 1, "1 or more")
 
     def select(self, level: Level) -> Selection:
         level = level.anew() if self.one_shot else level
-        scores = self._scores(level)
+        scores = level.train_scores(level.masks, level.epochs, "score").scores  # lines 1 to 4
+        assert scores is not None
         ranked = level.importance(scores)
-        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)
+        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)  # lines 5 and 6
         first = initial_scores(level.key("score"), level.masks)
         decidedness = _decidedness(level, masks, first, scores, ranked)
-        return Selection(masks, scores, decidedness, self.cost(level.epochs), level.masks)
-
-    def _scores(self, level: Level) -> Scores:
-        trained = []
-        for i in range(self.trainings):
-            scores = level.train_scores(level.masks, level.epochs, f"score {i}" if i else "score").scores
-            assert scores is not None
-            trained.append(scores)
-        return trained[0] if self.trainings == 1 else Scores.mean(trained)
+        return Selection(masks, scores, decidedness, level.epochs, level.masks)
 
     def cost(self, epochs: int) -> int:
-        return self.trainings * epochs
+        return epochs
 
 
 def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked: Scores) -> dict[str, Any]:
@@ -85,7 +74,7 @@ def _ties(alive: Tensor, kept: Tensor, ranked: Tensor) -> int:
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's correlation, from a sample where there are many elements; 0 where one side is constant."""
-    pick = some(len(a), a.device)
+    pick = sample_indices(len(a), a.device)
     places = torch.stack([ranks(a[pick]), ranks(b[pick])])
     if len(a) < 2 or bool((places.std(dim=1) == 0).any()):
         return 0.0

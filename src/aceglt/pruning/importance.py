@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import Masks, Scores
+from aceglt.numerics.masks import SIDES, Masks, Scores
 
-SIDES = ("weights", "edges")
 _SAMPLE = 100_000
 
 
@@ -31,14 +30,14 @@ def ranks(values: Tensor) -> Tensor:
     return place[group]
 
 
-def some(n: int, device: torch.device) -> Tensor:
+def sample_indices(n: int, device: torch.device) -> Tensor:
     """Numbers of 100,000 of n elements, evenly spread; of all where there are no more."""
     return torch.arange(min(n, _SAMPLE), device=device) * n // min(n, _SAMPLE) if n else torch.arange(0, device=device)
 
 
 def sample(values: Scores) -> Scores:
-    """Those of `some` elements of each side, which are followed from level to level."""
-    return Scores(*(v[:, some(v.shape[1], v.device)] for v in (values.weights, values.edges)))
+    """Those of the `sample_indices` of each side, which are followed from level to level."""
+    return Scores(*(v[:, sample_indices(v.shape[1], v.device)] for v in (values.weights, values.edges)))
 
 
 def fluctuation(before: Scores, now: Scores) -> dict[str, list[float | None]]:

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.masks import lowest
+from aceglt.pruning.ranking import lowest
 
 _TINY = 1e-30  # the logarithm of a score that reached 0
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How elements are drawn by their importance."""
+
+    temperature: float = 0.0
+    """Scale of the Gumbel noise on log importance; 0 is plain top-K."""
+    replacement: bool = False
+    """Whether an element can be drawn again, which counts once."""
+
+    def most(self, importance: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
+        """[n] bool: k candidates that matter most (Equation 4); fewer where some are drawn again."""
+        return self._draw(self._logits(importance), candidates, k, key)
+
+    def least(self, importance: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
+        """[n] bool: k candidates that matter least (Equation 5); fewer where some are drawn again."""
+        return self._draw(-self._logits(importance), candidates, k, key)
+
+    def _logits(self, importance: Tensor) -> Tensor:
+        return log_importance(importance) if self.temperature else importance.abs()  # without noise both rank alike
+
+    def _draw(self, logits: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
+        sample = categorical if self.replacement else top_k
+        return sample(logits, candidates, k, self.temperature, key)
 
 
 def log_importance(scores: Tensor) -> Tensor:

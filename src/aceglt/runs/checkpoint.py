@@ -11,10 +11,10 @@ from torch import Tensor
 from aceglt.files import schema
 from aceglt.files import tensors as storage
 from aceglt.errors import RunError
-from aceglt.pruning.importance import SIDES, some
-from aceglt.searches.levels import LevelRecord, Outcome, Selected, State
-from aceglt.numerics.masks import Counts, Masks, Scores
-from aceglt.files.schema import NUMBER, OBJECT, COUNT
+from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
+from aceglt.pruning.importance import sample_indices
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
+from aceglt.files.schema import COUNT, NUMBER, OBJECT
 
 _KIND, _VERSION = "checkpoint", 1
 
@@ -91,7 +91,7 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
 
 def _followed(values: Tensor, n: int) -> Tensor:
     """The importance of some of n elements, checked."""
-    if values.dim() != 2 or values.shape[1] != len(some(n, values.device)):
+    if values.dim() != 2 or values.shape[1] != len(sample_indices(n, values.device)):
         raise ValueError(f"importance of shape {list(values.shape)} for {n} elements")
     return values
 

@@ -1,4 +1,4 @@
-"""The level loop (Algorithm 3), in memory: a state, and three functions that take it one stage further.
+"""Iterative pruning level by level (Algorithm 3), in memory: a state, and three stages that take it further.
 
 Every stage is a function of the state and the seeds alone, so a search that is stopped between two stages, or in the
 middle of one, continues from the last state to the same end.
@@ -7,10 +7,10 @@ middle of one, continues from the last state to the same end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,13 +22,40 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.numerics import rng
-from aceglt.numerics.masks import Counts, Masks, Quota, Scores, share
+from aceglt.numerics.masks import SIDES, Counts, Masks, share
 from aceglt.problems.base import Problem, Soft, Split
+from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
-from aceglt.pruning.quotas import reserved
+from aceglt.pruning.ranking import Ranking
 from aceglt.searches.macs import inference_macs
+from aceglt.searches.state import Outcome, Selected, State
 from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
+
+
+class Stages(Protocol):
+    """What takes a search from state to state."""
+
+    def train_dense(self, state: State) -> State: ...
+
+    def select(self, state: State) -> State: ...
+
+    def retrain(self, state: State) -> tuple[State, Params]: ...
+
+
+def prune_iteratively(
+    search: Stages, state: State, enough: Callable[[State], bool]
+) -> Iterator[tuple[State, Params | None]]:
+    """Algorithm 3 from a state on: the state after each stage, with the trained weights where a level is finished."""
+    if state.dense is None:
+        state = search.train_dense(state)
+        yield state, None
+    while not enough(state):  # line 1
+        if state.selected is None:
+            state = search.select(state)  # line 2: refined masks M'
+            yield state, None
+        state, params = search.retrain(state)  # lines 3 and 4: M becomes M', weights are rewound to W_init
+        yield state, params
 
 
 class SearchObserver(Protocol):
@@ -44,72 +71,6 @@ class SearchObserver(Protocol):
         """The test set is about to be read."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Metrics of a training in isolation, lists over seeds."""
-
-    val: list[float]
-    test: list[float] | None
-    """None in tuning mode, where the test set is never read."""
-    epoch: list[int]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class LevelRecord:
-    """What is known of a finished level."""
-
-    level: int
-    alive: Counts
-    outcome: Outcome
-    select_seconds: float
-    select_epochs: int
-    diagnostics: Mapping[str, Any]
-    fluctuation: Mapping[str, Any] | None = None
-    """Change of ranks since the level before, lists over runs; None if either level has no scores."""
-    excerpt: Mapping[str, Any] | None = None
-    """The first run's edges in a small part of the graph."""
-
-
-@dataclass(frozen=True)
-class Selected:
-    """Masks that were chosen but not yet trained in isolation."""
-
-    masks: Masks
-    seconds: float
-    epochs: int
-    diagnostics: Mapping[str, Any]
-    fluctuation: Mapping[str, Any] | None = None
-    excerpt: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class State:
-    """How far a search is."""
-
-    dense: Outcome | None = None
-    soft: Tensor | None = None  # [S, N, C] the dense models' predictions
-    masks: Masks | None = None  # masks of the last finished level; None before the first
-    importance: Scores | None = None  # of a sample at the last choice, what the next one's is compared with
-    selected: Selected | None = None
-    records: tuple[LevelRecord, ...] = ()
-
-    @property
-    def level(self) -> int:
-        """The last finished level."""
-        return len(self.records)
-
-    def to(self, device: torch.device | str) -> State:
-        """The same state on a device."""
-        return replace(
-            self,
-            soft=None if self.soft is None else self.soft.to(device),
-            masks=None if self.masks is None else self.masks.to(device),
-            importance=None if self.importance is None else self.importance.to(device),
-            selected=self.selected and replace(self.selected, masks=self.selected.masks.to(device)),
-        )
-
-
 @dataclass
 class Search:
     """The fixed parts of a search: what its stages are functions of besides the state."""
@@ -121,41 +82,37 @@ class Search:
     observer: SearchObserver | None = None
     runs_at_once: int | None = None
     parts: Parts = WHOLE
+    signal: Signal = None  # type: ignore[assignment]
+    """What trains the scores; unless given, what the configuration says."""
+    ranking: Ranking = None  # type: ignore[assignment]
+    """How elements are ranked when they are pruned; likewise."""
     start: Params = field(init=False)
     """W0, fixed by the seeds."""
     backend: Backend = field(init=False)
 
     def __post_init__(self) -> None:
+        self.signal = self.signal or build_signal(self.config, self.parts.count)
+        self.ranking = self.ranking or Ranking(self.config.balance, self.config.degree_bonus)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
         self.backend = choose(self.problem.device)
 
-    @property
-    def total(self) -> Counts:
-        return Counts(self.backbone.prunable.size, self.problem.graph.num_edges)
-
-    @cached_property
-    def excerpt(self) -> Excerpt:
-        return Excerpt.of(self.problem.graph)
-
-    def full_masks(self) -> Masks:
-        return Masks.full(len(self.config.seeds), self.total, self.problem.device)
-
     def train_dense(self, state: State) -> State:
-        """The dense baseline, and the teacher where one is wanted."""
-        outcome, params = self._train_in_isolation(0, self.full_masks())
-        if self.config.signal != "teacher":
-            return replace(state, dense=outcome)
-        made = outputs(self.problem, self.backbone, params, self.full_masks(), parts=self.parts, backend=self.backend)
-        smoothing = self.config.teacher_smoothing if self.parts.count == 1 else 0.0  # it would take the whole graph
-        soft = self.problem.soften(made, self.config.teacher_temperature, smoothing)
-        return replace(state, dense=outcome, soft=soft)
+        """The dense baseline, and what it teaches."""
+        outcome, params = self.train(0, self.full_masks())
+
+        def predict() -> Tensor:
+            return outputs(
+                self.problem, self.backbone, params, self.full_masks(), parts=self.parts, backend=self.backend
+            )
+
+        return replace(state, dense=outcome, soft=self.signal.targets(self.problem, predict))
 
     def select(self, state: State) -> State:
         """Choose the next level's masks (line 2 of Algorithm 3)."""
         began = time.monotonic()
-        level = self._level(state)
+        level = self.level(state)
         selection = self.method.select(level)
-        _check_selection(selection, self.keep(state), self.method.name)
+        _check_selection(selection, level.keep, self.method.name)
         now = None if selection.scores is None else importance(selection.scores, selection.scored or level.masks)
         followed = None if now is None else sample(now)
         chosen = Selected(
@@ -170,15 +127,31 @@ class Search:
 
     def retrain(self, state: State) -> tuple[State, Params]:
         """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""
-        chosen = state.selected
-        assert chosen is not None
+        assert state.selected is not None
+        outcome, params = self.train(state.level + 1, state.selected.masks)
+        return state.with_level(state.selected, outcome), params
+
+    def level(self, state: State) -> Level:
+        """The next level, as a method sees it."""
+        c = self.config
         number = state.level + 1
-        outcome, params = self._train_in_isolation(number, chosen.masks)
-        record = LevelRecord(
-            number, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics, chosen.fluctuation,
-            chosen.excerpt,
-        )  # fmt: skip
-        return replace(state, masks=chosen.masks, selected=None, records=(*state.records, record)), params
+        soft = Soft(state.soft, self.signal.beta) if state.soft is not None else None
+        scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
+
+        def train_scores(
+            masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
+        ) -> Fit:
+            return self._fit(number, phase, masks, epochs, replace(scoring, weights=weights), soft, watch)
+
+        def train(masks: Masks, epochs: int, phase: str) -> Fit:
+            return self._fit(number, phase, masks, epochs)
+
+        keep = self.keep(state)
+        quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
+        rank = partial(self.ranking.importance, self.problem.graph)
+        return Level(
+            number, self.start_masks(state), keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank
+        )
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
@@ -198,54 +171,17 @@ class Search:
         prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
-    def quotas(self, keep: Counts) -> list[Quota]:
-        """How many weights of each matrix at least."""
-        return reserved(self.backbone.prunable, keep.weights, self.config.balance)
+    def full_masks(self) -> Masks:
+        return Masks.full(len(self.config.seeds), self.total, self.problem.device)
 
-    def macs(self, alive: Counts | None = None) -> int:
-        """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
-        alive = alive or self.total
-        graph = (self.problem.view("test") or self.problem).graph
-        unseen = graph.num_edges - self.problem.graph.num_edges
-        return inference_macs(self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+    @property
+    def total(self) -> Counts:
+        return Counts(self.backbone.prunable.size, self.problem.graph.num_edges)
 
-    def full_graph_sparsity(self, alive: Counts) -> float | None:
-        """Share of dead edges among all of the test graph's; None if that is the training graph."""
-        view = self.problem.view("test")
-        return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
-
-    def cost(self) -> tuple[int, int]:
-        """Epochs per run: of the dense baseline, and of one level."""
-        return self.config.epochs, self.method.cost(self.config.scoring_epochs) + self.config.epochs
-
-    def _level(self, state: State) -> Level:
-        c = self.config
-        number = state.level + 1
-        soft = Soft(state.soft, c.beta) if state.soft is not None else None
-        scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
-
-        def train_scores(
-            masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
-        ) -> Fit:
-            return self._fit(number, phase, masks, epochs, replace(scoring, weights=weights), soft, watch)
-
-        def train(masks: Masks, epochs: int, phase: str) -> Fit:
-            return self._fit(number, phase, masks, epochs)
-
-        masks, keep = self.start_masks(state), self.keep(state)
-        quotas, bonus = self.quotas(keep), self._bonus if c.degree_bonus else None
-        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, bonus)
-
-    def _bonus(self, masks: Masks) -> Tensor:
-        """[S, E] importance of edges between nodes with few of them: their weights in symmetric normalisation."""
-        (source, target), alive = self.problem.graph.edges, masks.edges.to(self.start.prunable.dtype)
-        degrees = alive.new_ones(masks.runs, self.problem.graph.num_nodes)  # themselves counted
-        degrees.index_add_(1, source, alive).index_add_(1, target, alive)
-        return self.config.degree_bonus * (degrees[:, source] * degrees[:, target]).rsqrt()
-
-    def _train_in_isolation(self, level: int, masks: Masks) -> tuple[Outcome, Params]:
+    def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
+        """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
         began = time.monotonic()
-        result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs)
+        result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs, watch=watch)
         assert result.params is not None
         test = self._read_test(level, result.params, masks) if self.config.test else None
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
@@ -292,6 +228,26 @@ class Search:
         made = outputs(self.problem, self.backbone, params, masks, "test", self.parts, self.backend)
         return [float(v) for v in self.problem.measure(made, "test")]
 
+    def macs(self, alive: Counts | None = None) -> int:
+        """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
+        alive = alive or self.total
+        graph = (self.problem.view("test") or self.problem).graph
+        unseen = graph.num_edges - self.problem.graph.num_edges
+        return inference_macs(self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+
+    def full_graph_sparsity(self, alive: Counts) -> float | None:
+        """Share of dead edges among all of the test graph's; None if that is the training graph."""
+        view = self.problem.view("test")
+        return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
+
+    def cost(self) -> tuple[int, int]:
+        """Epochs per run: of the dense baseline, and of one level."""
+        return self.config.epochs, self.method.cost(self.config.scoring_epochs) + self.config.epochs
+
+    @cached_property
+    def excerpt(self) -> Excerpt:
+        return Excerpt.of(self.problem.graph)
+
 
 @torch.no_grad()
 def outputs(
@@ -317,8 +273,8 @@ def outputs(
 
 def _check_selection(selection: Selection, keep: Counts, method: str) -> None:
     """A method must return exactly what was asked for, in every run."""
-    for side in ("weights", "edges"):
-        counts = getattr(selection.masks, side).sum(dim=1).tolist()
+    for side in SIDES:
+        counts = selection.masks.of(side).sum(dim=1).tolist()
         wanted = getattr(keep, side)
         if any(count != wanted for count in counts):
             raise ConfigError(f"method '{method}' kept {counts} {side}, asked for {wanted}")

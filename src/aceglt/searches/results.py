@@ -10,7 +10,8 @@ from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
 from aceglt.searches.statistics import CRITERIA, Readings, highest_winning, highest_winning_per_seed, winning
 
 if TYPE_CHECKING:
-    from aceglt.searches.levels import LevelRecord, Search, State
+    from aceglt.searches.levels import Search
+    from aceglt.searches.state import LevelRecord, State
 
 _TEXTS = ("dataset", "backbone", "method", "axis", "metric", "task", "signal", "preset")
 _POSITIVE = Kind("above 0", lambda value: NUMBER.fits(value) and value > 0)

@@ -292,9 +292,8 @@ class AliveElements:
         return Scores(self._flat(self._best[:-1]), self._best[-1])
 
     def scores(self) -> Scores:
-        """The scores as they are now, with scoring."""
-        *matrices, edges = self._current()
-        return Scores(self._flat(matrices), edges.clone())
+        """The scores as they are now; what has none is its own."""
+        return Scores(self._flat(list(self._kept.values())), self.edge_values.clone())
 
     def _current(self) -> list[Tensor]:
         return [*self._kept.values(), *(self._others() if self.scoring is None else [self.edge_values])]

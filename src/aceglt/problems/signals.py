@@ -1,0 +1,55 @@
+"""What trains the scores: labels alone, or the dense model's soft predictions beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from aceglt.config import Config
+from aceglt.problems.base import Problem
+
+
+class Signal(Protocol):
+    """Says what the dense model teaches, once it is trained, and how much that counts."""
+
+    @property
+    def beta(self) -> float:
+        """Weight of the soft targets beside the labels."""
+
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+        """[S, …] soft targets of the dense models' outputs [S, N, C], which are made when asked for; None: none."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels alone."""
+
+    beta: ClassVar[float] = 0.0
+
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Beside the labels, `beta` times the cross-entropy to the dense model's predictions."""
+
+    beta: float
+    temperature: float = 1.0
+    """What the dense model's outputs are divided by before they become probabilities."""
+    smoothing: float = 0.0
+    """How much of what a node is taught comes from its neighbours."""
+
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+        return problem.soften(outputs(), self.temperature, self.smoothing)
+
+
+def build_signal(config: Config, partitions: int = 1) -> Signal:
+    """The signal of a configuration; smoothing takes the whole graph, so there is none with several partitions."""
+    if config.signal == "labels":
+        return Labels()
+    smoothing = config.teacher_smoothing if partitions == 1 else 0.0
+    return Teacher(config.beta, config.teacher_temperature, smoothing)

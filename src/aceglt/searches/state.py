@@ -1,0 +1,86 @@
+"""How far a search is: what is known of the dense model and of each level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aceglt.numerics.masks import Counts, Masks, Scores
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Metrics of a training in isolation, lists over seeds."""
+
+    val: list[float]
+    test: list[float] | None
+    """None in tuning mode, where the test set is never read."""
+    epoch: list[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LevelRecord:
+    """What is known of a finished level."""
+
+    level: int
+    alive: Counts
+    outcome: Outcome
+    select_seconds: float
+    select_epochs: int
+    diagnostics: Mapping[str, Any]
+    fluctuation: Mapping[str, Any] | None = None
+    """Change of ranks since the level before, lists over runs; None if either level has no scores."""
+    excerpt: Mapping[str, Any] | None = None
+    """The first run's edges in a small part of the graph."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Masks that were chosen but not yet trained in isolation."""
+
+    masks: Masks
+    seconds: float
+    epochs: int
+    diagnostics: Mapping[str, Any]
+    fluctuation: Mapping[str, Any] | None = None
+    excerpt: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a search is."""
+
+    dense: Outcome | None = None
+    soft: Tensor | None = None  # [S, N, C] the dense models' predictions
+    masks: Masks | None = None  # masks of the last finished level; None before the first
+    importance: Scores | None = None  # of a sample at the last choice, what the next one's is compared with
+    selected: Selected | None = None
+    records: tuple[LevelRecord, ...] = ()
+
+    @property
+    def level(self) -> int:
+        """The last finished level."""
+        return len(self.records)
+
+    def with_level(self, chosen: Selected, outcome: Outcome) -> State:
+        """The state once the chosen masks are trained."""
+        record = LevelRecord(
+            self.level + 1, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics,
+            chosen.fluctuation, chosen.excerpt,
+        )  # fmt: skip
+        return replace(self, masks=chosen.masks, selected=None, records=(*self.records, record))
+
+    def to(self, device: torch.device | str) -> State:
+        """The same state on a device."""
+        return replace(
+            self,
+            soft=None if self.soft is None else self.soft.to(device),
+            masks=None if self.masks is None else self.masks.to(device),
+            importance=None if self.importance is None else self.importance.to(device),
+            selected=self.selected and replace(self.selected, masks=self.selected.masks.to(device)),
+        )
