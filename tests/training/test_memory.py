@@ -17,18 +17,20 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import runner
+from aceglt.backbones import Backbone
 from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cpu import Cpu
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 from aceglt.searches.levels import Search
 from aceglt.tickets.bench import Allocations
-from aceglt.training import fit as train
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
 from aceglt.training.memory import Planner, free_memory
@@ -59,6 +61,13 @@ def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) 
     return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen, batches(method))
 
 
+class InThisThread(Cpu):
+    """The backend of the CPU, where what a training takes can be seen."""
+
+    def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
+        return 0
+
+
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
     """Bytes of tensors at the peak of score training, the data included."""
     problem, backbone = planned.problem, planned.backbone
@@ -67,9 +76,11 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
     allocations = Allocations()  # sees those of this thread alone
-    with pytest.MonkeyPatch.context() as patch, allocations:
-        patch.setattr(train, "_SMALL", 0)
-        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
+    with allocations:
+        fit(
+            problem, backbone, start, masks, 2, Training(0.01, 0.0), key,
+            scoring=scoring, parts=parts, backend=InThisThread(),
+        )  # fmt: skip
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 
