@@ -119,7 +119,7 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     graph = search.problem.graph.batch(search.full_masks().edges, True)
     ones = torch.ones(1, search.total.edges)
     logits = search.backbone.apply(search.backbone.weights(dense.params), graph, ones, search.problem.features)
-    assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
+    torch.testing.assert_close(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
 def test_signal_and_ranking_are_those_of_the_configuration_unless_given() -> None:
