@@ -121,7 +121,7 @@ class Elements(Protocol):
         """Scores of each run's best epoch, with scoring."""
 
     def scores(self) -> Scores:
-        """The scores as they are now, with scoring."""
+        """The scores as they are now; what has none is its own."""
 
 
 class Observer(Protocol):

@@ -158,8 +158,7 @@ class PlainElements:
         return Scores(self._flat(self._best[:-1]), self._best[-1])
 
     def scores(self) -> Scores:
-        *weights, edges = self._current()
-        return Scores(self._flat(weights), edges.clone())
+        return Scores(self._flat(list((self.weight_scores or self.weights).values())), self.edge_values.clone())
 
     def _current(self) -> list[Tensor]:
         """What the training is about: scores with scoring, weights and the backbone's other parameters without."""
