@@ -116,17 +116,16 @@ class _Trainer:
         if parts.count == 1:
             self.passes = backend.passes(backbone, train, val, start)
             self.elements = backend.elements(backbone, start, self.passes)
-            fixed = problem.reads("train") is not None and problem.reads("val") is not None
-            self.epoch = backend.record(self._epoch, backbone, fixed)
         else:
             self.elements = backend.elements(backbone, start, None)
             self.evaluated = Outputs(backend, backbone, val.graph, val.features, val.values(start.masks.edges), parts)
-            self.val, self.epoch = val, self._epoch_in_parts
+            self.val = val
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
+        train_one = self._recorded()  # not kept by self: it would outlive the training until garbage is collected
         for epoch in range(1, epochs + 1):
-            self.epoch()
+            train_one()
             if observer is not None:
                 observer.on_epoch(epoch, epochs, self.start.masks.runs, progress.mean)
             if watch is not None:
@@ -136,6 +135,13 @@ class _Trainer:
         self._judge(self._validate())
         progress.check(elements.finite())
         return self._result()
+
+    def _recorded(self) -> Callable[[], None]:
+        """One epoch, as the backend has it best."""
+        if self.parts.count > 1:
+            return self._epoch_in_parts
+        fixed = self.problem.reads("train") is not None and self.problem.reads("val") is not None
+        return self.backend.record(self._epoch, self.backbone, fixed)
 
     def _epoch(self) -> None:
         """Validate what the last epoch left, and train it for one more."""
