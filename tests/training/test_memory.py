@@ -17,7 +17,9 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import runner
+from aceglt.backends import Cpu
 from aceglt.backends.base import Scoring, Training
+from aceglt.backends.cpu.elements import Thresholds
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.numerics import rng
@@ -26,7 +28,6 @@ from aceglt.problems.base import Problem
 from aceglt.runner import build_backbone
 from aceglt.searches.levels import Search
 from aceglt.tickets.bench import _Allocations
-from aceglt.training import fit as train
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
 from aceglt.training.memory import Planner, free_memory
@@ -62,10 +63,9 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = _Allocations()  # sees those of this thread alone
-    with pytest.MonkeyPatch.context() as patch, allocations:
-        patch.setattr(train, "_SMALL", 0)
-        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
+    backend = Cpu(thresholds=Thresholds(small=0))  # in this thread: allocations sees those of no other
+    with _Allocations() as allocations:
+        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts, backend=backend)
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 

@@ -242,6 +242,11 @@ class AliveElements:
         """What is stored of the prunable weights' parts of a flat tensor, as copies."""
         return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
 
+    @property
+    def stored(self) -> int:
+        """How many prunable weights are stored, dead ones included."""
+        return sum(part.numel() for part in self._kept.values())
+
     def effective(self) -> dict[str, Tensor]:
         """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
         self._multiply()
