@@ -190,7 +190,9 @@ def trained(backend: Backend, case: Case) -> dict[str, Tensor]:
         backend=backend,
     )
     assert found.epoch.tolist() == [EPOCHS] * len(case.seeds)
-    begun = Params(start.prunable * case.masks.weights, start.other) if found.params else initial_scores(key, case.masks)
+    begun = (
+        Params(start.prunable * case.masks.weights, start.other) if found.params else initial_scores(key, case.masks)
+    )
     changes = {name: part - getattr(begun, name) for name, part in vars(found.params or found.scores).items()}
     return {"val": 1 + found.val - found.val.round(), **changes}
 

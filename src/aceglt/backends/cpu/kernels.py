@@ -181,7 +181,9 @@ class CompiledKernels(Kernels):
         """[A] left[row] · right[col] at the entries of a CSR matrix, whatever the size."""
         out = left.new_empty(len(col))
         arrays = tuple(map(_array, (rowptr, col, left, right, out)))
-        self.workers.divide(self._compiled.inner, arrays[0], *arrays, self.prefetched(right), size=len(col) * left.shape[1])
+        self.workers.divide(
+            self._compiled.inner, arrays[0], *arrays, self.prefetched(right), size=len(col) * left.shape[1]
+        )
         return out
 
     def linear(self, h: Tensor, weight: Tensor) -> Tensor:
