@@ -116,10 +116,11 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     assert state.soft is not None
     assert state.dense.val == dense.val.tolist()
     assert state.dense.epoch == dense.epoch.tolist()
-    graph = search.problem.graph.batch(search.full_masks().edges, True)
-    ones = torch.ones(1, search.total.edges)
-    logits = search.backbone.apply(search.backbone.weights(dense.params), graph, ones, search.problem.features)
-    torch.testing.assert_close(state.soft, (4.0 * logits).softmax(dim=-1))
+    backend, features = search.backend, search.backend.features(search.problem.features)
+    graph = search.problem.graph.batch(search.full_masks().edges, True, backend.kernels)
+    ones, weights = torch.ones(1, search.total.edges), search.backbone.weights(dense.params)
+    logits = backend.network(search.backbone).apply(weights, graph, ones, features)
+    assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
 def test_signal_and_ranking_are_those_of_the_configuration_unless_given() -> None:

@@ -17,15 +17,14 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import runner
-from aceglt.backbones import Backbone
+from aceglt.backends import Cpu
 from aceglt.backends.base import Scoring, Training
-from aceglt.backends.cpu import Cpu
+from aceglt.backends.cpu.elements import Thresholds
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.numerics import rng
-from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
@@ -61,13 +60,6 @@ def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) 
     return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen, batches(method))
 
 
-class InThisThread(Cpu):
-    """The backend of the CPU, where what a training takes can be seen."""
-
-    def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
-        return 0
-
-
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
     """Bytes of tensors at the peak of score training, the data included."""
     problem, backbone = planned.problem, planned.backbone
@@ -75,12 +67,9 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
     scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = Allocations()  # sees those of this thread alone
-    with allocations:
-        fit(
-            problem, backbone, start, masks, 2, Training(0.01, 0.0), key,
-            scoring=scoring, parts=parts, backend=InThisThread(),
-        )  # fmt: skip
+    backend = Cpu(thresholds=Thresholds(small=0))  # in this thread: allocations sees those of no other
+    with Allocations() as allocations:
+        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts, backend=backend)
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 

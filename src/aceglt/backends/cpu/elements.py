@@ -14,10 +14,27 @@ from aceglt.backends.base import Start, Training, keep_best, side_by
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels
 from aceglt.numerics.masks import Scores
 
-_COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
-_FEWER = 0.95  # share of alive rows up to which the others are left out of a product
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on leaving something out is worth it. No result depends on them, but for rounding."""
+
+    compact: float = 0.7
+    """Alive share of a matrix up to which its alive elements alone are stored: gathers and scatters then cost less than
+    the dead elements."""
+    fewer: float = 0.95
+    """Share of the rows or hidden units that something reads, up to which the others are left out of products."""
+    sums: float = 3.0
+    """Entries of A·X for each row that is read otherwise, up to which they are counted to see if A·X should come first
+    in (A·X)·W."""
+    apart: float = 0.5
+    """Share of the nodes in the receptive field of training that are not in that of validation, up to which both share
+    the product with the features."""
+    small: int = 1 << 25
+    """Elements of a layer, arcs and weights up to which runs are trained side by side."""
 
 
 class _Whole:
@@ -141,9 +158,9 @@ def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
     return into.scatter_(0, index, stored[0, : len(index)])
 
 
-def _storage(alive: Tensor, scored: bool, active: Active | None) -> _Whole | _Alive:
+def _storage(alive: Tensor, scored: bool, active: Active | None, most: float) -> _Whole | _Alive:
     """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = active is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
+    compact = active is not None or _compact(alive, most) or (_one_by_one(alive) and alive.numel() % _LANES)
     return _Alive(alive, active) if compact else _Whole(alive, scored)
 
 
@@ -152,26 +169,26 @@ def _one_by_one(alive: Tensor) -> bool:
     return len(alive) == 1 and alive.device.type == "cpu"
 
 
-def _compact(alive: Tensor) -> bool:
-    return _one_by_one(alive) and int(alive.sum()) <= _COMPACT * alive.numel()
+def _compact(alive: Tensor, most: float) -> bool:
+    return _one_by_one(alive) and int(alive.sum()) <= most * alive.numel()
 
 
-def alive_rows(alive: Tensor) -> Tensor | None:
+def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[F] bool: which rows of a matrix, alive [S, F, H] bool, are not dead; None where that does not pay."""
-    if not _compact(alive):
+    if not _compact(alive, thresholds.compact):
         return None
     rows = alive[0].view(torch.uint8).amax(dim=1).bool()  # `any` takes forty times as long
-    return rows if int(rows.sum()) <= _FEWER * len(rows) else None
+    return rows if int(rows.sum()) <= thresholds.fewer * len(rows) else None
 
 
-def read_units(alive: Tensor) -> Tensor | None:
+def read_units(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[H] bool: the hidden units that alive weights of a matrix, alive [S, H, C] bool, read, and some to make up the
     number; None where leaving out the others does not pay."""
     if not _one_by_one(alive):
         return None
     read = alive[0].any(dim=1)
     count = max(_UNITS, -(-int(read.sum()) // _UNITS) * _UNITS)
-    if count > _FEWER * len(read):
+    if count > thresholds.fewer * len(read):
         return None
     first = read.int().argsort(descending=True, stable=True)[:count]
     return torch.zeros_like(read).index_fill_(0, first, True)
@@ -180,12 +197,13 @@ def read_units(alive: Tensor) -> Tensor | None:
 class AliveElements:
     """Weights and scores of a run in training, matrix by matrix, so that gradients are used as they come."""
 
-    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active]) -> None:
-        """`active` are the parts of matrices, by name, that take part in products without the rest of them."""
+    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float) -> None:
+        """`active` are the parts of matrices, by name, that take part in products without the rest of them; `compact`
+        see `Thresholds`."""
         masks, scoring, training = start.masks, start.scoring, start.training
         self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
         alive, scored = backbone.prunable.split(masks.weights), bool(scoring and scoring.weights)
-        self._storage = {name: _storage(part, scored, active.get(name)) for name, part in alive.items()}
+        self._storage = {name: _storage(part, scored, active.get(name), compact) for name, part in alive.items()}
         self._kept = self._stored(start.params.prunable * masks.weights)
         """What is kept of the matrices: their scores, if there are any, or weights."""
         self._weights = self._active(self._kept)
@@ -223,6 +241,11 @@ class AliveElements:
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:
         """What is stored of the prunable weights' parts of a flat tensor, as copies."""
         return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
+
+    @property
+    def stored(self) -> int:
+        """How many prunable weights are stored, dead ones included."""
+        return sum(part.numel() for part in self._kept.values())
 
     def effective(self) -> dict[str, Tensor]:
         """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
@@ -313,10 +336,15 @@ class CompiledElements(AliveElements):
     """Compiled kernels update everything, in one pass over each matrix where plain torch has several."""
 
     def __init__(
-        self, backbone: Backbone, start: Start, active: Mapping[str, Active], kernels: CompiledKernels
+        self,
+        backbone: Backbone,
+        start: Start,
+        active: Mapping[str, Active],
+        compact: float,
+        kernels: CompiledKernels,
     ) -> None:
         self._kernels = kernels
-        super().__init__(backbone, start, active)
+        super().__init__(backbone, start, active, compact)
 
     def _start(self, training: Training, score_decay: float) -> None:
         self._adam = Adam(self._kernels, training.lr, self.edge_values)

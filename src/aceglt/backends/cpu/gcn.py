@@ -18,7 +18,6 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block, GraphBatch, pointers
 from aceglt.numerics.ops import slots
 
-_MOST = 3  # sums that there may be at most, for each row that is read otherwise, where they are counted
 _INT32 = 2**31 - 1
 
 Draw = Callable[[Tensor], Tensor]
@@ -168,15 +167,20 @@ class _Multiplied:
         return self._kernels.inner_products(self._block.rowptr, self._sources, grad, needed[0])
 
 
-def gathered(x: Features, graph: GraphBatch, width: int, trained: bool, kernels: CompiledKernels) -> Features:
-    """The features as a first layer of this width had best read them: to be summed first, or as they are."""
+def gathered(
+    x: Features, graph: GraphBatch, width: int, trained: bool, kernels: CompiledKernels, most: float = 3.0
+) -> Features:
+    """The features as a first layer of this width had best read them: to be summed first, or as they are.
+
+    There may be so many sums, at `most`, for each row that is read otherwise.
+    """
     if x.csr is None or graph.runs > 1 or x.csr.device.type != "cpu":
         return x
     block = graph.layer(0)
     if not kernels.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
-    if block.targets * x.shape[1] > min(_MOST * rows, _INT32):
+    if block.targets * x.shape[1] > min(most * rows, _INT32):
         return x
     made = GatheredFeatures(x, block, kernels)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others

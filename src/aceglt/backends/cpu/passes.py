@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.cpu.elements import Active, alive_rows, read_units
+from aceglt.backends.cpu.elements import Active, Thresholds, alive_rows, read_units
 from aceglt.backends.cpu.gcn import CompiledGCN, GatheredFeatures, ReadyFeatures, gathered
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import FieldPasses, Fields, FieldStep, Site
 from aceglt.numerics.features import Features
-
-_APART = 0.5  # of the nodes that training depends on, the share that validation does not, at most
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,9 @@ class Shared:
 class Products:
     """What trainings of a search share of their products with features; kept."""
 
-    def __init__(self, fields: Fields) -> None:
-        self._fields, self._lock = fields, Lock()  # trainings side by side ask at once
+    def __init__(self, fields: Fields, apart: float) -> None:
+        """`apart` see `Thresholds`."""
+        self._fields, self._apart, self._lock = fields, apart, Lock()  # trainings side by side ask at once
         self._known: dict[tuple[int, int], tuple[Site, Site, Shared | None]] = {}
 
     def shared(self, train: Site, val: Site) -> Shared | None:
@@ -61,7 +60,7 @@ class Products:
         assert val.field is not None
         nodes, others, place = val.field.nodes, train.field.nodes, val.field.place(train.place.graph.num_nodes)
         apart = others[place[others] == len(nodes)]
-        if len(apart) > _APART * len(others):
+        if len(apart) > self._apart * len(others):
             return None
         place[apart] = len(nodes) + torch.arange(len(apart))
         features = self._fields.features(train.place.features).rows(torch.cat([nodes, apart]))
@@ -94,21 +93,23 @@ class CpuPasses(FieldPasses):
         spare: Spare | None,
         products: Products,
         alive: Weights,
+        thresholds: Thresholds,
     ) -> CpuPasses:
         """For one run of a chain whose first convolution does nothing with features but multiply them."""
         first = network.chain[0]
         (name,), units, active = first.weights, None, {}
         if len(network.chain) == 2 and network.chain[1].plain:
             (second,) = network.chain[1].weights
-            units = read_units(alive[second])
+            units = read_units(alive[second], thresholds)
             if units is not None:
                 active = {name: Active(columns=units), second: Active(rows=units)}
         width = alive[name].shape[2] if units is None else int(units.sum())
         plain_train, plain_val = train, val
         if isinstance(network, CompiledGCN) and val is not train:
-            train = replace(train, features=gathered(train.features, train.graph, width, True, kernels))
-            val = replace(val, features=gathered(val.features, val.graph, width, False, kernels))
-        rows = alive_rows(alive[name])
+            most = thresholds.sums
+            train = replace(train, features=gathered(train.features, train.graph, width, True, kernels, most))
+            val = replace(val, features=gathered(val.features, val.graph, width, False, kernels, most))
+        rows = alive_rows(alive[name], thresholds)
         if rows is not None and all(_exact(site, rows, width, kernels) for site in (train, val)):
             active = {**active, name: Active(rows, units)}
         else:
