@@ -40,7 +40,7 @@ def score_quantiles(data_root: str | None = None, cells: Sequence[Cell] = SCORED
     for cell in cells:
         config = replace(cell.config(Scale(seeds=seeds)), test=False)
         search = build_search(datasets.load(cell.dataset, data_root), config)
-        level = search.level(search.train_dense(State()) if config.signal == "teacher" else State())
+        level = search.level(search.train_dense(State()) if config.scoring.signal == "teacher" else State())
         scores = level.train_scores(level.masks, Ace.refine_epochs, "refine 1").scores
         assert scores is not None
         for side in ("weights", "edges"):

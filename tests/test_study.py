@@ -251,7 +251,7 @@ def test_folds_train_on_nodes_that_the_split_trains_or_validates_on() -> None:
 
 
 def test_settings_in_the_place_of_ours() -> None:
-    assert tune.settings([])["teacher_temperature"] == Config.teacher_temperature
+    assert tune.settings([])["teacher_temperature"] == Scoring.teacher_temperature
     made = tune.settings(["teacher_temperature=0.5", "rounds=3", "balance=0"])
     assert (made["teacher_temperature"], made["balance"]) == (0.5, 0)
     assert made["method_options"]["rounds"] == 3
@@ -360,7 +360,7 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
     heads, *rows = csv.reader(measure.score_quantiles(cells=[cell], seeds=1).splitlines())
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
     config = replace(cell.config(Scale(seeds=1)), test=False)
-    assert config.signal == ("teacher" if variant else "labels")
+    assert config.scoring.signal == ("teacher" if variant else "labels")
     search = tune.build_search(load("citeseer"), config)
     level = search.level(search.train_dense(State()))
     scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
