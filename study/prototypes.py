@@ -70,7 +70,9 @@ def averaged_teacher(search: Search, warm: int = WARM) -> Search:
     total = torch.cat([totals[first] for first in sorted(totals)])
     made = (total / total.sum(dim=-1, keepdim=True)).log()
     c = search.config
-    return replace(search, signal=KnownTeacher(c.scoring.beta, c.scoring.teacher_temperature, c.scoring.teacher_smoothing, made))
+    return replace(
+        search, signal=KnownTeacher(c.scoring.beta, c.scoring.teacher_temperature, c.scoring.teacher_smoothing, made)
+    )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
     assert (config.training.epochs, config.scoring.signal) == (200, "labels")
     assert (config.scoring.decay_scores, config.pruning.balance, config.scoring_epochs) == (True, 0.0, 200)
     assert not config.scoring.clamp_scores
-    assert config.method_options == {"one_shot": False, "trainings": 1}
+    assert config.method_options == {"one_shot": False}
 
 
 def test_the_default_is_ace_with_a_teacher() -> None:
