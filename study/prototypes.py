@@ -70,7 +70,9 @@ def averaged_teacher(search: Search, warm: int = WARM) -> Search:
     total = torch.cat([totals[first] for first in sorted(totals)])
     made = (total / total.sum(dim=-1, keepdim=True)).log()
     c = search.config
-    return replace(search, signal=KnownTeacher(c.beta, c.teacher_temperature, c.teacher_smoothing, made))
+    return replace(
+        search, signal=KnownTeacher(c.scoring.beta, c.scoring.teacher_temperature, c.scoring.teacher_smoothing, made)
+    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class ByEffect(Ranking):
 
 def edges_by_effect(search: Search, probes: int = PROBES) -> Search:
     _, params = search.train(0, search.full_masks())
-    return replace(search, ranking=ByEffect(search.config.balance, 0.0, search, params, probes))
+    return replace(search, ranking=ByEffect(search.config.pruning.balance, 0.0, search, params, probes))
 
 
 @dataclass(frozen=True)

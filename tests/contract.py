@@ -80,7 +80,12 @@ METHOD_ROWS = {
     "random": MethodRow(Random),
     "ugs": MethodRow(Ugs, diagnostics=SIDES),
     "gebt": MethodRow(Gebt, {"max_epochs": 8}, irreversible=None, diagnostics=("gebt",), may_stop_early=True),
-    "ace": MethodRow(Ace, {"rounds": 2, "refine_epochs": 3}, irreversible=False, diagnostics=(*SIDES, "ace")),
+    "ace": MethodRow(
+        Ace,
+        {"rounds": 2, "refine_epochs": 3, "exchange": 0.05, "keep": "last"},
+        irreversible=False,
+        diagnostics=(*SIDES, "ace"),
+    ),
 }
 BACKBONE_ROWS = {
     "gcn": BackboneRow(lambda problem: GCN(problem.x.shape[1], problem.out_features, 6)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -41,6 +41,11 @@ from aceglt.training.determinism import deterministic_torch
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
 from aceglt.training.setup import build_backbone, build_parts, pick_device
 from aceglt.version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aceglt.config.keywords import Settings
 
 TICKETS = ("best", "all", "none")
 T = TypeVar("T")
@@ -83,7 +88,7 @@ def search(
     tensorboard: bool = False,
     observer: SearchObserver | None = None,
     command: str | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> SearchResult:
     """Search for graph lottery tickets.
 
@@ -132,7 +137,7 @@ def search(
     chosen = frozenset(n for n in PLANNED if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
-        stack.enter_context(deterministic_torch(config.deterministic))
+        stack.enter_context(deterministic_torch(config.training.deterministic))
         stack.enter_context(processes.joined())
         source = data if data is not None else datasets.load(config.dataset, data_root)
         name = config.dataset if data is not None else None
@@ -141,7 +146,7 @@ def search(
         backbone = build_backbone(config, problem, own)
         _check_processes(config, backbone)
         if own.prunable is not None:
-            config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
+            config = config.replace(prunable=tuple(name for name, _ in backbone.prunable.shapes))
         run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
         planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
         plan = processes.agreed(_plan(planner, run))
@@ -165,10 +170,10 @@ def _plan(planner: Planner, run: RunDir | None) -> Plan:
 def _check_processes(config: Config, backbone: Backbone) -> None:
     count = processes.count()
     for name in ("partitions", "parts_per_step"):
-        if getattr(config, name) < count:
+        if getattr(config.training, name) < count:
             raise ConfigError(
                 f"{count} processes share the parts of a step, so partitions and parts_per_step must be {count} or "
-                f"more, found {name} {getattr(config, name)}"
+                f"more, found {name} {getattr(config.training, name)}"
             )
     if count > 1 and backbone.buffers:
         raise ConfigError(
@@ -204,7 +209,8 @@ class _Runner:
     def _follow(self, plan: Plan) -> None:
         """Search as a plan says."""
         self.plan = plan
-        self.config = replace(self.planner.config, checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
+        planned = self.planner.config
+        self.config = planned.replace(checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
         self.search = Search(
             self.problem,
             self.planner.variant(plan.checkpoint_blocks),

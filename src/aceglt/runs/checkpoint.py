@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from aceglt.errors import RunError
 from aceglt.files import schema
 from aceglt.files import tensors as storage
 from aceglt.errors import RunError

@@ -92,7 +92,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.signal = self.signal or build_signal(self.config, self.parts.count)
-        self.ranking = self.ranking or Ranking(self.config.balance, self.config.degree_bonus)
+        self.ranking = self.ranking or Ranking(self.config.pruning.balance, self.config.pruning.degree_bonus)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
         self.backend = choose(self.problem.device)
 
@@ -136,7 +136,14 @@ class Search:
         c = self.config
         number = state.level + 1
         soft = Soft(state.soft, self.signal.beta) if state.soft is not None else None
-        scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
+        given = c.scoring
+        scoring = Scoring(
+            given.lambda_edges,
+            given.lambda_weights,
+            given.decay_scores,
+            given.clamp_scores,
+            given.score_epoch,  # type: ignore[arg-type]
+        )
 
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
@@ -157,18 +164,17 @@ class Search:
         """Where the next level starts: the axis decides which of the last masks carry over."""
         full = self.full_masks()
         last = state.masks or full
-        if self.config.axis == "model":
+        if self.config.pruning.axis == "model":
             return Masks(last.weights, full.edges)
-        if self.config.axis == "graph":
+        if self.config.pruning.axis == "graph":
             return Masks(full.weights, last.edges)
         return last
 
     def keep(self, state: State) -> Counts:
         """How many elements the next level keeps."""
-        c = self.config
-        alive = self.start_masks(state).alive
-        prune_model = c.fixed_model if c.axis == "graph" else c.prune_model
-        prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
+        pruning, alive = self.config.pruning, self.start_masks(state).alive
+        prune_model = pruning.fixed_model if pruning.axis == "graph" else pruning.prune_model
+        prune_graph = pruning.fixed_graph if pruning.axis == "model" else pruning.prune_graph
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def full_masks(self) -> Masks:
@@ -181,7 +187,7 @@ class Search:
     def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
         """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
         began = time.monotonic()
-        result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs, watch=watch)
+        result = self._fit(level, "retrain" if level else "dense", masks, self.config.training.epochs, watch=watch)
         assert result.params is not None
         test = self._read_test(level, result.params, masks) if self.config.test else None
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
@@ -209,7 +215,7 @@ class Search:
                 start,
                 masks,
                 epochs,
-                Training(self.config.lr, self.config.weight_decay),
+                Training(self.config.training.lr, self.config.training.weight_decay),
                 torch.cat(keys),
                 scoring=scoring,
                 soft=taught,
@@ -242,7 +248,7 @@ class Search:
 
     def cost(self) -> tuple[int, int]:
         """Epochs per run: of the dense baseline, and of one level."""
-        return self.config.epochs, self.method.cost(self.config.scoring_epochs) + self.config.epochs
+        return self.config.training.epochs, self.method.cost(self.config.scoring_epochs) + self.config.training.epochs
 
     @cached_property
     def excerpt(self) -> Excerpt:

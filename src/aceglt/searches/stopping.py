@@ -10,18 +10,18 @@ from aceglt.searches.state import State
 def enough(search: Search, state: State) -> bool:
     """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
     c = search.config
-    if state.level >= c.levels:
+    if state.level >= c.stopping.levels:
         return True
     if state.records:
         model, graph = _sparsities(search, state)
-        reached = (c.target_model is not None and model >= c.target_model) or (
-            c.target_graph is not None and graph >= c.target_graph
+        reached = (c.stopping.target_model is not None and model >= c.stopping.target_model) or (
+            c.stopping.target_graph is not None and graph >= c.stopping.target_graph
         )
-        if reached or (c.patience is not None and _losing_streak(search, state) >= c.patience):
+        if reached or (c.stopping.patience is not None and _losing_streak(search, state) >= c.stopping.patience):
             return True
     keep, alive = search.keep(state), search.start_masks(state).alive
     shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
-    idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
+    idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
     return idle or 0 in (keep.weights, keep.edges)
 
 
