@@ -10,10 +10,11 @@ from samples import random_masks, tiny_data, tiny_problem
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Backend, Cpu, Reference
-from aceglt.backends.base import Elements, Passes, Place, Scoring, Start, Training
+from aceglt.backends.base import Place, Scoring, Start, Training
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses
+from aceglt.backends.reference import PlainElements, PlainPasses
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
@@ -35,13 +36,13 @@ class Noting(Cpu):
     """Keeps the passes and elements of its last training."""
 
     made_passes: CpuPasses
-    made_elements: Elements
+    made_elements: PlainElements
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
         self.made_passes = super().passes(backbone, train, val, start)
         return self.made_passes
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
         self.made_elements = super().elements(backbone, start, passes)
         return self.made_elements
 

@@ -9,7 +9,7 @@ import torch
 
 from aceglt.backbones.base import Backbone
 from aceglt.backbones.gcn import GCN
-from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train
+from aceglt.backends.base import Observer, Place, Result, Start, Train
 from aceglt.backends.cpu.allocator import keep_memory
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.gcn import CompiledGCN
@@ -17,7 +17,7 @@ from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses, Products
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields
-from aceglt.backends.reference import Reference
+from aceglt.backends.reference import PlainElements, PlainPasses, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 
@@ -50,7 +50,7 @@ class Cpu(Reference):
         alive = backbone.prunable.split(start.masks.weights)
         return CpuPasses.narrowed(network, *sites, self.kernels, self._spare, self._products, alive, self.thresholds)
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
         keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
         if self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1]):

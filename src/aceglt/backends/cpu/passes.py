@@ -125,7 +125,7 @@ class CpuPasses(FieldPasses):
     def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
         if self.units is not None:
             weights = {**weights, **{name: weights[name][..., self.units] for name in self._along}}
-        train, val = self.train.features, self.val.features
+        train, val = self.train_site.features, self.val_site.features
         if self.shared is not None:
             train, val = self.shared.ready(weights[self.network.chain[0].weights[0]].detach(), train, val)
         return FieldStep(self, weights, edge_values, train, val)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone
-from aceglt.backends.base import Elements, Passes, Place, Start
+from aceglt.backends.base import Place, Start
 from aceglt.backends.cuda.capture import Captured
 from aceglt.backends.fields import FieldPasses, Fields
-from aceglt.backends.reference import Reference
+from aceglt.backends.reference import PlainElements, PlainPasses, Reference
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
@@ -91,10 +91,10 @@ class Cuda(Reference):
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> FieldPasses:
         return FieldPasses(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton
 
         return FusedElements(backbone, start)
