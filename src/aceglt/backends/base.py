@@ -171,7 +171,7 @@ class Backend(Protocol):
         """Train all groups, `workers` of them at the same time (0: one after the other)."""
 
 
-def zeros_elsewhere(outputs: Tensor, nodes: Tensor, total: int) -> Tensor:
+def scatter_nodes(outputs: Tensor, nodes: Tensor, total: int) -> Tensor:
     """[S, N, C] with outputs [S, n, C] of some nodes scattered among zeros."""
     zeros = outputs.new_zeros(outputs.shape[0], total, outputs.shape[2])
     return zeros.index_copy(1, nodes, outputs)
@@ -182,6 +182,6 @@ def keep_best(best: Tensor, part: Tensor, better: Tensor) -> None:
     torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)
 
 
-def side_by(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+def concatenated(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
     return torch.cat(list(parts), dim=1) if parts else like.new_zeros(len(like), 0)

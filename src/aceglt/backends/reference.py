@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
-from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train, keep_best, side_by
+from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train, concatenated, keep_best
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN, Kernels
@@ -172,4 +172,4 @@ class PlainElements:
         return [others[name] for name, _ in self.backbone.other.shapes]
 
     def _flat(self, parts: Sequence[Tensor]) -> Tensor:
-        return side_by([part.reshape(len(part), -1) for part in parts], self.edge_values)
+        return concatenated([part.reshape(len(part), -1) for part in parts], self.edge_values)
