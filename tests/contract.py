@@ -330,7 +330,7 @@ def a_dead_edge_is_a_deleted_edge(combined: Combination, tmp_path: Path) -> None
     given = outputs(search.problem, search.backbone, found.params, masks, "test")
     view = search.problem.view("test")
     place = view or search.problem
-    alive = masks.edges if view is None else view.spread(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges)
     for run in range(len(SEEDS)):
         kept = Graph(place.graph.num_nodes, place.graph.edges[:, alive[run]], place.graph.directed)
         ones = torch.ones(1, kept.num_edges)

@@ -26,7 +26,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarks, "alone", lambda work, *args, **options: work(*args, **options))
     monkeypatch.setattr(epoch, "problem_of", lambda name, data_root, device: tiny_problem())
     monkeypatch.setattr(epoch, "HIDDEN", 8)
-    monkeypatch.setattr(epoch, "_SECONDS", 0.0)
+    monkeypatch.setattr(epoch, "SECONDS", 0.0)
     monkeypatch.setattr("benchmarks.machine.rates", lambda device: RATES)
 
 

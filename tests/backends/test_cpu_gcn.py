@@ -13,7 +13,7 @@ from aceglt.backbones import GCN, Dropout
 from aceglt.backends import Cpu
 from aceglt.backends.base import Scoring, Training
 from aceglt.backends.cpu.elements import Thresholds
-from aceglt.backends.cpu.gcn import CompiledGCN, GatheredFeatures, gathered
+from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
 from aceglt.numerics import rng
 from aceglt.numerics.graph import GraphBatch
@@ -55,7 +55,7 @@ def passed(
         graph = graph.within(made.graph.field(read, 2))
         x = x.rows(made.graph.field(read, 2).nodes)
     if summed:
-        x = GatheredFeatures(x, graph.layer(0), COMPILED)
+        x = AggregatedFeatures(x, graph.layer(0), COMPILED)
     weights = {name: part.clone() for name, part in plain.prunable.split(plain.init((3,)).prunable).items()}
     if units is not None:
         first, second = (weights[f"layer{i}.weight"] for i in range(2))
@@ -149,8 +149,8 @@ def test_sums_come_first_where_they_are_fewer() -> None:
     wide = Problem.from_data(tiny_data(features=60, density=0.1), "wide")
     for made, pays in ((popular_problem(), True), (wide, False)):
         x, graph = within_field(made)
-        assert isinstance(gathered(x, graph, 8, False, COMPILED), GatheredFeatures) is pays
-        assert gathered(x, graph, 8, False, CompiledKernels(worth=1 << 40)) is x
+        assert isinstance(aggregated(x, graph, 8, False, COMPILED), AggregatedFeatures) is pays
+        assert aggregated(x, graph, 8, False, CompiledKernels(worth=1 << 40)) is x
 
 
 @each_scoring
@@ -162,8 +162,8 @@ def test_sums_without_features_that_nothing_reads_change_no_bit(
     masks = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
     masks.weights[:, : 2 * 8] = False  # all of the first two features
     left: list[Any] = []
-    columns = GatheredFeatures.columns
-    monkeypatch.setattr(GatheredFeatures, "columns", lambda *given: left.append(given) or columns(*given))
+    columns = AggregatedFeatures.columns
+    monkeypatch.setattr(AggregatedFeatures, "columns", lambda *given: left.append(given) or columns(*given))
     few = trained(made, scoring, masks, compact=1.0)
     assert len(left) == 2
     all_of_them = trained(made, scoring, masks, compact=1.0, fewer=0.0)

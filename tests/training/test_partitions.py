@@ -188,10 +188,10 @@ def test_clusters_are_pygs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_metis_clusters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: Any, edge_index: Tensor, num_nodes: int) -> Tensor:
+    def missing(*given: Any, **options: Any) -> ClusterData:
         raise ImportError("pyg-lib")
 
-    monkeypatch.setattr(ClusterData, "_metis", missing)
+    monkeypatch.setattr("torch_geometric.loader.ClusterData", missing)
     with pytest.raises(ConfigError, match="needs pyg-lib or torch-sparse; install one of them, or use 'random'"):
         search(partitions=2, partition_by="clusters")
 

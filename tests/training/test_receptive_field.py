@@ -55,7 +55,7 @@ def places(problem: Problem) -> tuple[Place, Place]:
     train = Place(problem.graph, problem.features, problem.reads("train"))
     if view is None:
         return train, Place(problem.graph, problem.features, problem.reads("val"))
-    return train, Place(view.graph, view.features, problem.reads("val"), view.spread)
+    return train, Place(view.graph, view.features, problem.reads("val"), view.scatter)
 
 
 def sites(problem: Problem, alive: Tensor | None = None, fields: Fields | None = None) -> tuple[Site, Site]:

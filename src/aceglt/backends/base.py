@@ -82,7 +82,7 @@ Train = Callable[[slice, "Observer | None"], Result]
 """Trains a group of runs."""
 
 
-def zeros_elsewhere(outputs: Tensor, nodes: Tensor, total: int) -> Tensor:
+def scatter_nodes(outputs: Tensor, nodes: Tensor, total: int) -> Tensor:
     """[S, N, C] with outputs [S, n, C] of some nodes scattered among zeros."""
     zeros = outputs.new_zeros(outputs.shape[0], total, outputs.shape[2])
     return zeros.index_copy(1, nodes, outputs)

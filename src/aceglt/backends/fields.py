@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.base import Place, zeros_elsewhere
+from aceglt.backends.base import Place, scatter_nodes
 from aceglt.backends.reference import PlainPasses, PlainStep
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
@@ -34,7 +34,7 @@ class Site:
         """[S, N, C] of all nodes; those that are not computed are 0."""
         if self.field is None:
             return outputs
-        return zeros_elsewhere(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
+        return scatter_nodes(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
 
     def reading(self, features: Tensor | None) -> Site:
         """The same site with some of the features ([F] bool) alone; None is all."""

@@ -268,7 +268,7 @@ def outputs(
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     backend, view = backend or choose(problem.device), problem.view(split)
     place = view or problem
-    alive = masks.edges if view is None else view.spread(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges)
     made = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]

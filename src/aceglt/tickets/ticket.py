@@ -131,7 +131,7 @@ class Ticket:
             view = problem.view("test")
             if view is None:
                 return problem.graph.expand(alive, edge_index, unseen=False)
-            return view.graph.expand(view.spread(self.masks.edges)[0], edge_index)
+            return view.graph.expand(view.scatter(self.masks.edges)[0], edge_index)
         num_nodes = int(data.num_nodes)
         if unseen == "error":
             self._check_structure(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))

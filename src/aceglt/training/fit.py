@@ -238,7 +238,7 @@ def _places(problem: Problem, labels_alone: bool) -> tuple[Place, Place]:
     view, nodes = problem.view("val"), problem.reads("val")
     if view is None:
         return train, Place(problem.graph, problem.features, nodes)
-    return train, Place(view.graph, view.features, nodes, view.spread)
+    return train, Place(view.graph, view.features, nodes, view.scatter)
 
 
 def _gradients(

@@ -160,17 +160,13 @@ def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
 
 def _storage(alive: Tensor, scored: bool, active: Active | None, most: float) -> _Whole | _Alive:
     """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = active is not None or _compact(alive, most) or (_one_by_one(alive) and alive.numel() % _LANES)
+    compact = active is not None or _compact(alive, most) or (len(alive) == 1 and alive.numel() % _LANES)
     return _Alive(alive, active) if compact else _Whole(alive, scored)
 
 
-def _one_by_one(alive: Tensor) -> bool:
-    """On a GPU runs share the kernels, and their alive elements are at other places."""
-    return len(alive) == 1 and alive.device.type == "cpu"
-
-
 def _compact(alive: Tensor, most: float) -> bool:
-    return _one_by_one(alive) and int(alive.sum()) <= most * alive.numel()
+    """For one run: others have their alive elements at other places."""
+    return len(alive) == 1 and int(alive.sum()) <= most * alive.numel()
 
 
 def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
@@ -184,7 +180,7 @@ def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
 def read_units(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[H] bool: the hidden units that alive weights of a matrix, alive [S, H, C] bool, read, and some to make up the
     number; None where leaving out the others does not pay."""
-    if not _one_by_one(alive):
+    if len(alive) > 1:
         return None
     read = alive[0].any(dim=1)
     count = max(_UNITS, -(-int(read.sum()) // _UNITS) * _UNITS)
