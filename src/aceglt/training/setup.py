@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -23,6 +24,11 @@ def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Back
 
 def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     """For the problem's sizes; the user's own is tried out on its graph."""
+    sizes = problem.x.shape[1], problem.out_features
+    given: Any = own.backbone
+    if isinstance(given, type) and issubclass(given, Backbone):  # for all runs at once, as the built-in ones
+        made: Backbone = given(*sizes, config.backbone_options.hidden)
+        return made
     if own.backbone is not None:
         from aceglt.backbones.module import ModuleBackbone
 
@@ -33,7 +39,7 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     options = asdict(config.backbone_options)
     if config.backbone_options.reads_edge_features and problem.graph.edge_attr is not None:
         options["edge_features"] = problem.graph.edge_attr.shape[1]
-    return build(config.backbone, problem.x.shape[1], problem.out_features, **options)
+    return build(config.backbone, *sizes, **options)
 
 
 def build_parts(config: Config) -> Parts:
