@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -27,8 +28,8 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     sizes = problem.x.shape[1], problem.out_features
     given: Any = own.backbone
     if isinstance(given, type) and issubclass(given, Backbone):  # for all runs at once, as the built-in ones
-        made: Backbone = given(*sizes, config.backbone_options.hidden)
-        return made
+        make: Callable[..., Backbone] = given
+        return make(*sizes, config.backbone_options.hidden)
     if own.backbone is not None:
         from aceglt.backbones.module import ModuleBackbone
 
