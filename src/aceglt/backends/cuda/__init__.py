@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -29,10 +28,10 @@ def available() -> bool:
     if not torch.cuda.is_available() or not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return False
     try:
-        import_module("aceglt.backends.cuda.kernels")
+        from aceglt.backends.cuda import kernels
     except ImportError:
         return False
-    return True
+    return kernels is not None
 
 
 class TritonKernels(Kernels):
@@ -41,7 +40,9 @@ class TritonKernels(Kernels):
     sparse_gradient = 0.13
 
     def __init__(self) -> None:
-        self._triton: Any = import_module("aceglt.backends.cuda.kernels")
+        from aceglt.backends.cuda import kernels  # here: it imports Triton
+
+        self._triton: Any = kernels
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
         if not left.is_sparse_csr:
