@@ -33,7 +33,7 @@ class Thresholds:
     apart: float = 0.5
     """Share of the nodes in the receptive field of training that are not in that of validation, up to which both share
     the product with the features."""
-    small: int = 1 << 25
+    small: int = 1 << 24
     """Elements of a layer, arcs and weights up to which runs are trained side by side."""
 
 
