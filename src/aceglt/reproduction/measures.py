@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from aceglt.reproduction.cells import Cell
-from aceglt.reproduction.merge import Results
+from aceglt.reproduction.cells import Cell, Results
 from aceglt.searches.statistics import TOLERANCE
 
 Sample = dict[int, float]  # by seed

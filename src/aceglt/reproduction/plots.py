@@ -10,10 +10,9 @@ from typing import Any
 from aceglt.files import write_atomic
 from aceglt.report.excerpt import arrange, scene_of
 from aceglt.report.static import draw_scene, encoded
-from aceglt.reproduction.cells import Cell
+from aceglt.reproduction.cells import Cell, Results
 from aceglt.reproduction.layouts import Panel
 from aceglt.reproduction.measures import excerpt_levels
-from aceglt.reproduction.merge import Results
 from aceglt.reproduction.registry import Exhibit
 from aceglt.searches.statistics import mean_std, metric_in_words
 
