@@ -56,28 +56,26 @@ def page(
 
 def runs_table(found: Found) -> Table:
     """One line per search: readings, winners by each criterion, and cost."""
-    columns = (
-        ("", "seeds"), ("", "metric"), ("", "dense test"), *(("winner", criterion) for criterion in CRITERIA),
-        *(("fired", name) for name in FIRED), ("", "epochs"), ("", "seconds"), ("MACs", "dense"), ("MACs", "ticket"),
-    )  # fmt: skip
-    lines = tuple(Line((cell.name,), _run(cell, results), cell.dataset) for cell, results in found.items())
-    return Table("Searches and their cost", ("search",), columns, lines)
+    runs = {cell: _run(cell, results) for cell, results in found.items()}
+    lines = tuple(Line((cell.name,), tuple(run.values()), cell.dataset) for cell, run in runs.items())
+    return Table("Searches and their cost", ("search",), tuple(next(iter(runs.values()))), lines)
 
 
-def _run(cell: Cell, results: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _run(cell: Cell, results: Mapping[str, Any]) -> dict[tuple[str, str], Entry]:
+    """By group and name of the column."""
     winner = results["highest_winning"]["paper"]
     macs = next((level["macs"] for level in results["levels"] if winner and level["level"] == winner["level"]), None)
-    return (
-        entry_of([len(results["seeds"])], "count"),
-        Entry(metric_in_words(results["metric"])),
-        entry_of(results["dense"]["test"], "test"),
-        *(_winner(cell, results, criterion) for criterion in CRITERIA),
-        *(_fired(results, name) for name in FIRED),
-        entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
-        entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
-        entry_of([results["dense"]["macs"]], "macs"),
-        Entry("-") if macs is None else entry_of([macs], "macs"),
-    )
+    return {
+        ("", "seeds"): entry_of([len(results["seeds"])], "count"),
+        ("", "metric"): Entry(metric_in_words(results["metric"])),
+        ("", "dense test"): entry_of(results["dense"]["test"], "test"),
+        **{("winner", criterion): _winner(cell, results, criterion) for criterion in CRITERIA},
+        **{("fired", name): _fired(results, name) for name in FIRED},
+        ("", "epochs"): entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
+        ("", "seconds"): entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
+        ("MACs", "dense"): entry_of([results["dense"]["macs"]], "macs"),
+        ("MACs", "ticket"): Entry("-") if macs is None else entry_of([macs], "macs"),
+    }
 
 
 def _winner(cell: Cell, results: Mapping[str, Any], criterion: str) -> Entry:

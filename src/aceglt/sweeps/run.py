@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,10 +102,9 @@ def sweep(
             machines: Engine = LocalEngine(need, workers) if engine == "local" else RayEngine(need, address)
             root = None if data_root is None else str(data_root)
             place = (os.getcwd(), machines.device, root, tickets, cpus)
-            jobs = [Job(c.name, c.settings, str(folder.run(c).path), str(folder.log(c)), *place) for c in missing]
             try:
                 with closing(machines):
-                    _work_off(zip(missing, jobs, strict=True), machines, folder, retries, watching, failures)
+                    _work_off(missing, place, machines, folder, retries, watching, failures)
             except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
                 publish(folder, cells, failures)
                 raise
@@ -171,24 +170,20 @@ class _Silent:
 
 
 def _work_off(
-    searches: Iterable[tuple[GridCell, Job]],
-    engine: Engine,
-    folder: SweepDir,
-    retries: int,
-    observer: SweepObserver,
-    failures: dict[str, str],
-) -> None:
+    cells: Sequence[GridCell], place: tuple[str, str, str | None, str, int], engine: Engine, folder: SweepDir,
+    retries: int, observer: SweepObserver, failures: dict[str, str],
+) -> None:  # fmt: skip
     """Keep the engine busy until every search has finished or was given up, which goes into `failures`."""
-    waiting, running, tries = deque(searches), dict[str, tuple[GridCell, Job]](), Counter[str]()
+    waiting, running, tries = deque(cells), dict[str, GridCell](), Counter[str]()
     while waiting or running:
         while waiting and engine.has_room():
-            cell, job = waiting.popleft()
-            engine.start(job)
-            running[cell.name] = cell, job
+            cell = waiting.popleft()
+            engine.start(Job(cell.name, cell.settings, str(folder.run(cell).path), str(folder.log(cell)), *place))
+            running[cell.name] = cell
             tries[cell.name] += 1
         for ended in engine.wait(getattr(observer, "interval", 1.0)):
             name, problem = ended.job.name, ended.problem
-            cell, job = running.pop(name)
+            cell = running.pop(name)
             if problem is None and not folder.finished(cell):
                 problem = "its worker ended before the search did"
             if problem is None:
@@ -196,9 +191,9 @@ def _work_off(
                 continue
             again = not ended.hopeless and tries[name] <= retries
             if again:
-                waiting.append((cell, job))
+                waiting.append(cell)
             else:
                 failures[name] = problem
             observer.on_failure(name, problem, again)
-        levels = {name: folder.level(cell) for name, (cell, _) in running.items()}
+        levels = {name: folder.level(cell) for name, cell in running.items()}
         observer.on_levels({name: level for name, level in levels.items() if level is not None})
