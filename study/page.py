@@ -15,7 +15,7 @@ from aceglt.reproduction.layouts import OURS, PAPER_AXES
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.registry import Exhibit, exhibit
-from aceglt.reproduction.summary import Found, levels_csv, runs_table
+from aceglt.reproduction.summary import Found, levels_csv
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.statistics import CRITERIA, mean_std
@@ -90,7 +90,7 @@ def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:
 
 def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
     filled = fill(wanted.grid, wanted.title, found)
-    return reproduced(wanted, filled, runs_table(found), found, wanted.notes, plots)
+    return reproduced(wanted, filled, found, wanted.notes, plots)
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:

@@ -119,9 +119,7 @@ def _with_data(cells: Sequence[Cell], data_root: str | Path | None) -> tuple[Seq
     """The cells whose data are there or can be fetched, and a note on each dataset that is not."""
     problems: dict[str, DataError] = {}
     present = {name for name, there, _ in datasets.available(data_root) if there}
-    for name in dict.fromkeys(cell.dataset for cell in cells):
-        if name in present:
-            continue
+    for name in dict.fromkeys(cell.dataset for cell in cells if cell.dataset not in present):
         try:
             datasets.load(name, data_root)
         except DataError as problem:
@@ -137,13 +135,12 @@ def _write(
 ) -> list[Path]:
     """All files of a table or figure, each whole or not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    behind = runs_table(found)
     plots = draw(wanted, found, folder / wanted.name) if wanted.plot else []
     texts = {
-        f"{wanted.name}.md": page(wanted, table, behind, found, notes, [path.name for path in plots]),
+        f"{wanted.name}.md": page(wanted, table, found, notes, [path.name for path in plots]),
         f"{wanted.name}.csv": comma_separated(table),
         f"{wanted.name}.tex": latex(table),
-        f"{wanted.name}-runs.csv": comma_separated(behind),
+        f"{wanted.name}-runs.csv": comma_separated(runs_table(found)),
         f"{wanted.name}-levels.csv": levels_csv(found),
     }
     for file, text in texts.items():

@@ -106,9 +106,7 @@ _UNITS = {
     "seconds": (1.0, 0, " s"),
     "macs": (1e-6, 0, " M"),
     "count": (1.0, 0, ""),
-    "change": (1.0, 3, ""),
-    "fluctuation of edges": (1.0, 3, ""),
-    "fluctuation of weights": (1.0, 3, ""),
+    **dict.fromkeys(("change", "fluctuation of edges", "fluctuation of weights"), (1.0, 3, "")),
 }
 """Factor, digits and unit of what is not in percent."""
 

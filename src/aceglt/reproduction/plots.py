@@ -53,8 +53,11 @@ def _draw_lines(ax: Any, panel: Panel, found: Mapping[Cell, Results]) -> None:
     for (name, cell), (colour, marker) in zip(panel.lines, cycle(_STYLES), strict=False):
         if cell not in found:
             continue
-        results, factor = found[cell], 100 if of_test else 1
-        seen = [(level, values) for level in results["levels"] if (values := _values(panel, level))]
+        results, factor, seen = found[cell], 100 if of_test else 1, []
+        for level in results["levels"]:
+            readings = level if of_test else level.get("fluctuation") or {}
+            values = [value for value in readings.get(panel.show, []) if value is not None]
+            seen += [(level, values)] if values else []
         xs = [100 * level[cell.sparsity] for level, _ in seen]
         means, stds = ([factor * mean_std(values)[k] for _, values in seen] for k in (0, 1))
         ax.plot(xs, means, color=colour, marker=marker, markersize=3, linewidth=1.3, label=name)
@@ -71,13 +74,6 @@ def _draw_lines(ax: Any, panel: Panel, found: Mapping[Cell, Results]) -> None:
     ax.set_title(panel.title)
     ax.grid(alpha=0.25)
     ax.legend(fontsize="small")
-
-
-def _values(panel: Panel, level: Results) -> list[float]:
-    """What a level shows, over seeds."""
-    if panel.show == "test":
-        return list(level["test"])
-    return [value for value in (level.get("fluctuation") or {}).get(panel.show, []) if value is not None]
 
 
 def _draw_excerpts(pair: Any, panel: Panel, found: Mapping[Cell, Results]) -> None:

@@ -31,9 +31,7 @@ _COSTS = (
 )
 
 
-def page(
-    exhibit: Exhibit, table: Table, behind: Table, found: Found, notes: Sequence[str], plots: Sequence[str]
-) -> str:
+def page(exhibit: Exhibit, table: Table, found: Found, notes: Sequence[str], plots: Sequence[str]) -> str:
     """The whole as Markdown."""
     first = next(iter(found.values()))
     counts = sorted({len(results["seeds"]) for results in found.values()})
@@ -49,7 +47,7 @@ def page(
         f"# {exhibit.name}: {exhibit.title}", markdown(table),
         *(f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")),
         "\n".join(f"- {note}" for note in (*about, *notes)),
-        "## Searches behind it, and what they cost", markdown(behind), _COSTS,
+        "## Searches behind it, and what they cost", markdown(runs_table(found)), _COSTS,
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

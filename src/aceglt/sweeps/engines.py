@@ -132,10 +132,8 @@ class LocalEngine:
 
 
 def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have none
-        return f"signal {number}"
+    """Most real-time signals have none of their own."""
+    return {each.value: each.name for each in signal.Signals}.get(number, f"signal {number}")
 
 
 def _environment(threads: int, gpu: str) -> dict[str, str]:

@@ -28,7 +28,6 @@ from aceglt.training.setup import build_backbone
 
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
-_MEMORY = (0.001, 1e9)  # GiB that one search may be given
 
 
 class SweepObserver(Protocol):
@@ -118,19 +117,18 @@ def _check_arguments(
     for name, value, known in (("engine", engine, ENGINES), ("device", device, DEVICES), ("tickets", tickets, TICKETS)):
         if value not in known:
             raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
-    if address is not None and engine != "ray":
-        raise ConfigError("an address is for the engine ray")
-    if workers is not None and engine != "local":
-        raise ConfigError("workers are for the engine local; a Ray cluster starts as many as its nodes have room for")
-    for name, number, ok, expected in (
-        ("workers", workers, workers is None or workers >= 1, "1 or more"),
-        ("cpus", cpus, cpus >= 1, "1 or more"),
-        ("gpus", gpus, gpus is None or 0 <= gpus <= 1, "between 0 and 1"),
-        ("memory", memory, memory is None or _MEMORY[0] <= memory <= _MEMORY[1], "between 0.001 and 1e9 GiB"),
-        ("retries", retries, retries >= 0, "0 or more"),
+    elsewhere = "workers are for the engine local; a Ray cluster starts as many as its nodes have room for"
+    for fine, message in (
+        (address is None or engine == "ray", "an address is for the engine ray"),
+        (workers is None or engine == "local", elsewhere),
+        (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
+        (cpus >= 1, f"cpus must be 1 or more, found {cpus}"),
+        (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
+        (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
+        (retries >= 0, f"retries must be 0 or more, found {retries}"),
     ):
-        if not ok:
-            raise ConfigError(f"{name} must be {expected}, found {number}")
+        if not fine:
+            raise ConfigError(message)
 
 
 def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> int:
