@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import product
 
 from aceglt.config import SCORING, SETTINGS
@@ -34,14 +36,10 @@ SWITCHES = ("resample", "adaptive_k")
 ABLATIONS = {"neither": (False, False), "resample": (True, False), "adaptive": (False, True), "both": (True, True)}
 """Tables 2 and S4: which of the two switches are on."""
 
-NAMES = {
-    "cora": "Cora", "citeseer": "Citeseer", "pubmed": "PubMed", "ogbn-arxiv": "Ogbn-arxiv",
-    "ogbn-proteins": "Ogbn-proteins", "ogbl-collab": "Ogbl-collab", "gcn": "GCN", "gin": "GIN", "gat": "GAT",
-    "resgcn": "ResGCN", "random": "Random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE",
-    OURS: "Ours", "model": "Model Sparsity", "graph": "Graph Sparsity",
-    "node": "Node Classification", "link": "Link Prediction",
-}  # fmt: skip
-"""As the paper writes them, but for its own method."""
+EXHIBITS_FILE = json.loads(files(__package__).joinpath("exhibits.json").read_text(encoding="utf-8"))
+"""All tables and figures, and the words that they share."""
+NAMES: dict[str, str] = EXHIBITS_FILE["names"]
+"""Of datasets, backbones, methods, sparsities and tasks: as the paper writes them, but for its own method."""
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import files
 from typing import Any
 
 from aceglt.errors import ConfigError
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.grid import Grid
-from aceglt.reproduction.layouts import LAYOUTS, Panel
+from aceglt.reproduction.layouts import EXHIBITS_FILE, LAYOUTS, Panel
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,14 @@ def exhibit(name: str) -> Exhibit:
     return EXHIBITS[known[name.lower()]]
 
 
-def _read(name: str, entry: Mapping[str, Any], notes: Mapping[str, str]) -> Exhibit:
+def _read(name: str, entry: Mapping[str, Any]) -> Exhibit:
     """An entry of exhibits.json, whose notes are texts or names of such that several entries share."""
     grid, panels = LAYOUTS[entry["layout"]](**entry["of"])
     grid = replace(grid, marks=frozenset(entry.get("marks", ())), quoted=entry.get("quoted", ""))
     plot = entry.get("plot", "")
-    texts = tuple(notes.get(note, note) for note in entry["notes"])
+    texts = tuple(EXHIBITS_FILE["notes"].get(note, note) for note in entry["notes"])
     return Exhibit(name, entry["title"], grid, panels if plot else (), plot, texts)
 
 
-_FILE = json.loads(files(__package__).joinpath("exhibits.json").read_text(encoding="utf-8"))
-EXHIBITS = {name: _read(name, entry, _FILE["notes"]) for name, entry in _FILE["exhibits"].items()}
+EXHIBITS = {name: _read(name, entry) for name, entry in EXHIBITS_FILE["exhibits"].items()}
 """By name, in the order of the paper."""

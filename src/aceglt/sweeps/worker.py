@@ -64,10 +64,9 @@ def _search(job: Job, patience: int, wait: Callable[[float], None]) -> None:
 
     os.chdir(job.here)
     torch.set_num_threads(job.threads)
-    place: dict[str, Any] = {"device": job.device, "data_root": job.data_root, "tickets": job.tickets}
     for left in reversed(range(patience + 1)):
         try:
-            search(out=job.run, **place, **job.settings)
+            search(out=job.run, device=job.device, data_root=job.data_root, tickets=job.tickets, **job.settings)
             return
         except RunInUse:
             if not left:
