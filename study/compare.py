@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aceglt.reproduction.layouts import OURS, PAPER_AXES, PAPER_BACKBONES, SMALL
-from aceglt.reproduction.merge import merge
+from aceglt.reproduction.runs import merge
 from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
 from study.cells import COMPARED, SPLITS, Results
 

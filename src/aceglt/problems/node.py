@@ -103,9 +103,7 @@ class NodeProblem(Problem):
                 now = (1 - smoothing) * own + smoothing * ops.spmm(batch, adjacency, now, symmetric=True)
             return now
 
-        whole = diffuse(
-            targets.new_ones(1, targets.shape[1], 1)
-        )  # hubs get more than 1 of what is 1 everywhere
+        whole = diffuse(targets.new_ones(1, targets.shape[1], 1))  # hubs get more than 1 of what is 1 everywhere
         return torch.cat([diffuse(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
 
     def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
