@@ -18,7 +18,7 @@ import torch
 from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
-from aceglt.numerics.sparse import as_csr, csr_of
+from aceglt.numerics.csr import as_csr, csr_of
 
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")

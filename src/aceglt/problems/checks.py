@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from aceglt.errors import DataError
+from aceglt.numerics.csr import LAYOUTS, as_csr, entries
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import LAYOUTS, as_csr, entries
 
 _INT32 = 2**31 - 1
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aceglt.errors import DataError
+from aceglt.numerics.csr import take_rows
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import take_rows
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aceglt.backends import kernels
 from aceglt.numerics import ops
-from aceglt.numerics.sparse import take_rows
+from aceglt.numerics.csr import take_rows
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.checks import (
     attribute,

@@ -145,7 +145,8 @@ class Ticket:
     def model(self) -> CompactModel:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
         backbone = self.backbone()
-        return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
+        layers, directed = backbone.layers(self.trained_weights()), self.graph.directed
+        return CompactModel(layers, backbone.coefficients, directed, backbone.edge_features).eval()
 
     def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
         """Probability of each class (or, where nodes have several, label) at each node, [N, classes].
