@@ -27,6 +27,7 @@ UNSEEN = ("error", "keep", "drop")
 _KIND = "ticket"
 _MAX_NODES = 2**31 - 1
 _SIZES = ("in_features", "out_features", "macs", "dense_macs")
+_METRICS = ("val", "test", "dense_val", "dense_test")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
@@ -154,9 +155,8 @@ class Ticket:
         See `apply` for `unseen`.
         """
         model, pruned = self.model().to(device), self.apply(data, unseen)
-        attr = getattr(pruned, "edge_attr", None)
-        attr = None if attr is None else attr.to(device)
-        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device), attr)
+        parts = (getattr(pruned, name, None) for name in ("x", "edge_index", "edge_attr"))
+        outputs: Tensor = model(*(None if part is None else part.to(device) for part in parts))
         return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg") -> Path:
@@ -232,8 +232,7 @@ def check_unseen(unseen: str) -> None:
 
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
-    counts = payload["counts"]
-    sizes = payload["sizes"]
+    counts, sizes, metrics = payload["counts"], payload["sizes"], payload["metrics"]
     masks = Masks(
         storage.unpack(tensors["masks.weights"], int(counts["weights"])),
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
@@ -251,7 +250,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         masks=masks,
         initial=_scattered(masks, tensors, "initial"),
         trained=_scattered(masks, tensors, "trained"),
-        metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
+        metrics={name: None if metrics[name] is None else float(metrics[name]) for name in _METRICS},
         sizes={name: _positive(name, sizes[name]) for name in names},
         graph=_graph(payload["graph"], tensors, masks.total.edges),
         fingerprint=str(payload["graph"]["fingerprint"]),
@@ -260,12 +259,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
 
 
 def _facts(graph: Graph) -> dict[str, Any]:
-    return {
-        "structure": graph.structure,
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "directed": graph.directed,
-    }
+    return {name: getattr(graph, name) for name in ("structure", "num_nodes", "num_edges", "directed")}
 
 
 def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int) -> Graph:
@@ -285,10 +279,6 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int)
     if known != _facts(graph) or (not facts["edge_features"] and facts["fingerprint"] != graph.fingerprint):
         raise ValueError("the edges are not those of the graph's fingerprint")
     return graph
-
-
-def _reading(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _positive(name: str, value: Any) -> int:
