@@ -17,7 +17,7 @@ from aceglt.numerics.graph import Graph
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
-from aceglt.problems.metrics import hits_at, roc_auc
+from aceglt.problems.objectives import hits_at, roc_auc
 from aceglt.problems.pairs import EdgeSplit, NonEdges, fixed_negatives, split_edges
 
 HELD_OUT = ("val_edges", "val_negatives", "test_edges", "test_negatives")
@@ -53,9 +53,9 @@ class LinkProblem(Problem):
         edge_split: str = "random",
         ranking: str = "roc_auc",
     ) -> LinkProblem:
-        x = checked_features(attribute(data, name, "x"), name)
+        x = checked_features(data, name)
         graph = checked_graph(data, name, len(x), directed)
-        if _holds_out(data):
+        if all(getattr(data, part, None) is not None for part in HELD_OUT):
             if edge_split == "connected":
                 raise DataError(f"{name}: comes with held-out edges, so edge_split 'connected' cannot choose others")
             val, no_val, test, no_test = (_checked_pairs(data, name, part, x.shape[0]) for part in HELD_OUT)
@@ -119,11 +119,6 @@ class LinkProblem(Problem):
     @cached_property
     def _non_edges(self) -> NonEdges:
         return NonEdges(self.graph)
-
-
-def _holds_out(data: Any) -> bool:
-    """Whether data come with edges that were held out already."""
-    return all(getattr(data, part, None) is not None for part in HELD_OUT)
 
 
 def _checked_pairs(data: Any, name: str, part: str, num_nodes: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +13,7 @@ from aceglt.backends import kernels
 from aceglt.numerics import ops
 from aceglt.numerics.csr import take_rows
 from aceglt.problems.base import Problem, Soft, Split
-from aceglt.problems.checks import (
-    attribute,
-    check_labelled,
-    checked_features,
-    checked_graph,
-    checked_split,
-    checked_targets,
-)
+from aceglt.problems.checks import checked_features, checked_graph, checked_labels
 from aceglt.problems.objectives import ManyLabels, Objective, OneClass
 from aceglt.problems.split import resplit
 
@@ -43,21 +37,18 @@ class NodeProblem(Problem):
     def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> NodeProblem:
         """With the split "random:SEED", masks are drawn (see `aceglt.problems.split`)."""
         data = data if split == "given" else resplit(data, split, name)
-        x = checked_features(attribute(data, name, "x"), name)
+        x = checked_features(data, name)
         graph = checked_graph(data, name, len(x), directed)
-        y, num_classes = checked_targets(data, name, len(x))
-        masks = checked_split(data, name, len(x))
-        check_labelled(masks, y, num_classes, name)
-        nodes = {split: mask.nonzero().squeeze(1) for split, mask in masks.items()}
-        return NodeProblem(name, graph, x, y, nodes["train"], nodes["val"], nodes["test"], num_classes)
+        y, num_classes, (train, val, test) = checked_labels(data, name, len(x))
+        return NodeProblem(name, graph, x, y, train, val, test, num_classes)
 
     @property
     def objective(self) -> Objective:
-        return OneClass() if self.y.dim() == 1 else ManyLabels()
+        return ManyLabels() if self.several else OneClass()
 
     @property
     def several(self) -> bool:
-        return isinstance(self.objective, ManyLabels)
+        return self.y.dim() == 2
 
     @property
     def metric(self) -> str:
@@ -110,10 +101,8 @@ class NodeProblem(Problem):
 
     def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
         """[S] whether smoothed outputs know the training nodes about as well: not where edges join unlike nodes."""
-        before, after = (
-            NodeProblem.measure(self, made, "train") for made in (outputs, smoothed)
-        )  # not a user's metric
-        return after >= before - _TOLERANCE
+        measure = partial(NodeProblem.measure, self, split="train")  # not a user's metric
+        return measure(smoothed) >= measure(outputs) - _TOLERANCE
 
     def reads(self, split: Split) -> Tensor | None:
         nodes: Tensor = getattr(self, split)
