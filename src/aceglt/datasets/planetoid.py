@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from aceglt.datasets.base import GraphData
+from aceglt.datasets.npz import load_npz
 from aceglt.datasets.roots import cache_root, downloading, first_folder
 from aceglt.datasets.unpickle import Array, unpickle
 from aceglt.errors import DataError
@@ -29,7 +30,14 @@ for _line in Path(__file__).with_suffix(".sha256").read_text().splitlines():
     _dataset, _, _part = _file.partition(".")
     SHA256.setdefault(_dataset, {})[_part] = _digest
 
+EMBEDDED = Path(__file__).with_name("citeseer.npz")
+"""CiteSeer, made by `tools/build_citeseer.py`, so that a first search needs no network."""
 VALIDATION_NODES = 500  # the public split: the nodes right after the training ones
+
+
+def load_citeseer() -> GraphData:
+    """Load the embedded CiteSeer with row-normalised features."""
+    return row_normalised(load_npz(EMBEDDED).dense())
 
 
 def load_planetoid(name: str, data_root: str | Path | None = None) -> GraphData:
