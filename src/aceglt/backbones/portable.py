@@ -228,16 +228,22 @@ class TicketModel(nn.Module):
 
     features: Tensor
 
-    def __init__(self, features: Tensor, layers: Sequence[Spec], coefficients: str) -> None:
+    def __init__(
+        self, features: Tensor, layers: Sequence[Spec], coefficients: str, linear: type[Linear] = Linear
+    ) -> None:
         super().__init__()
         self.coefficients = coefficients
         self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(spec.module(Linear) for spec in layers)
+        self.layers = nn.ModuleList(spec.module(linear) for spec in layers)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
         x = x if x.layout == torch.strided else x.to_sparse_coo()  # columns can be selected of no other sparse one
-        blocks: Sequence[Tensor] = [x.index_select(1, self.features)]
+        return self.propagate(x.index_select(1, self.features), graph)
+
+    def propagate(self, x: Tensor, graph: ArcGraph) -> Tensor:
+        """Outputs from the features that are read, [N, F']."""
+        blocks: Sequence[Tensor] = [x]
         for layer in self.layers:
             blocks = layer(blocks, graph)
         return blocks[0]

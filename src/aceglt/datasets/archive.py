@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aceglt.errors import DataError
+from aceglt.files import write_atomic
 
 Array = npt.NDArray[Any]
 
@@ -44,16 +46,14 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write a compressed `.npz` whose bytes depend on the arrays only; `path` is replaced in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    content = io.BytesIO()
     try:
-        with zipfile.ZipFile(temporary, "w") as archive:
+        with zipfile.ZipFile(content, "w") as archive:
             for name, array in arrays.items():
                 _write_member(archive, name, array)
-        os.replace(temporary, path)
+        write_atomic(path, content.getvalue())
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -43,6 +43,10 @@ def attribute(data: Any, name: str, part: str) -> Tensor:
     return value.detach().cpu()
 
 
+def _found(values: Tensor) -> str:
+    return f"found {values.dtype} of shape {list(values.shape)}"
+
+
 def checked_features(data: Any, name: str) -> Tensor:
     """x [N, F] in the default type of number: dense, or CSR if it is given in any sparse layout."""
     x = attribute(data, name, "x")
@@ -63,8 +67,8 @@ def _checked_sparse(x: Tensor, name: str) -> Tensor:
     """As CSR; refuses what is no plain matrix, or has indices, which torch need not check, that lead outside it."""
     if x.layout not in LAYOUTS or x.dense_dim() or x.is_complex() or x.shape[1] > _INT32:
         raise DataError(
-            f"{name}: x must be dense or a matrix of real numbers in COO, CSR or CSC, found {x.dtype} of shape "
-            f"{list(x.shape)} in {x.layout} with {x.dense_dim()} dense dimension(s)"
+            f"{name}: x must be dense or a matrix of real numbers in COO, CSR or CSC, {_found(x)} in {x.layout} with "
+            f"{x.dense_dim()} dense dimension(s)"
         )
     x, fits = x.to(torch.get_default_dtype()), True
     if x.layout != torch.sparse_coo:
@@ -100,10 +104,7 @@ def checked_graph(data: Any, name: str, num_nodes: int, directed: bool) -> Graph
 
 def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
-        raise DataError(
-            f"{name}: {part} must be integers of shape [2, edges], "
-            f"found {edge_index.dtype} of shape {list(edge_index.shape)}"
-        )
+        raise DataError(f"{name}: {part} must be integers of shape [2, edges], {_found(edge_index)}")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
         raise DataError(f"{name}: {part} names node {bad}, but x has nodes 0 to {num_nodes - 1}")
@@ -119,8 +120,12 @@ def checked_labels(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int, l
     else:
         y, count = _checked_classes(y.squeeze(1) if y.dim() == 2 else y, num_nodes, name)
         check = _check_classes_of
-    masks = {split: _checked_mask(data, name, split, num_nodes) for split in _SPLITS}
+    masks = {split: attribute(data, name, f"{split}_mask") for split in _SPLITS}
     for split, mask in masks.items():
+        if mask.dtype != torch.bool or mask.shape != (num_nodes,):
+            raise DataError(
+                f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, {_found(mask)}"
+            )
         if not bool(mask.any()):
             raise DataError(
                 f"{name}: {split}_mask marks no {_SPLITS[split]} node; each of the three masks needs at least one"
@@ -159,8 +164,7 @@ def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | Non
     values = attribute(data, name, part)
     if values.dim() not in (1, 2) or values.shape[0] != num_arcs or values.is_complex():
         raise DataError(
-            f"{name}: {part} must hold numbers for each of the {num_arcs} arcs of edge_index, "
-            f"found {values.dtype} of shape {list(values.shape)}"
+            f"{name}: {part} must hold numbers for each of the {num_arcs} arcs of edge_index, {_found(values)}"
         )
     if not bool(torch.isfinite(values.to(torch.get_default_dtype())).all()):
         raise DataError(f"{name}: {part} has NaN, infinite or huge values")
@@ -169,10 +173,7 @@ def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | Non
 
 def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
     if y.shape != (num_nodes,) or y.is_floating_point():
-        raise DataError(
-            f"{name}: y must hold one integer class for each of the {num_nodes} nodes, "
-            f"found {y.dtype} of shape {list(y.shape)}"
-        )
+        raise DataError(f"{name}: y must hold one integer class for each of the {num_nodes} nodes, {_found(y)}")
     y = y.long()
     num_classes = int(y.max()) + 1
     if num_classes < 2:
@@ -188,17 +189,7 @@ def _checked_answers(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]
     answers = y.to(torch.get_default_dtype())
     if y.shape[0] != num_nodes or not bool(((answers == 0) | (answers == 1) | answers.isnan()).all()):
         raise DataError(
-            f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, "
-            f"found {y.dtype} of shape {list(y.shape)} with other values or sizes"
+            f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, {_found(y)} with "
+            "other values or sizes"
         )
     return answers, y.shape[1]
-
-
-def _checked_mask(data: Any, name: str, split: str, num_nodes: int) -> Tensor:
-    mask = attribute(data, name, f"{split}_mask")
-    if mask.dtype != torch.bool or mask.shape != (num_nodes,):
-        raise DataError(
-            f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, "
-            f"found {mask.dtype} of shape {list(mask.shape)}"
-        )
-    return mask

@@ -110,8 +110,8 @@ def benchmark(
     model = ticket.model().to(target)
     variants = _variants(ticket, model, data, target)
     with torch.no_grad():
-        times = _measure(variants, target, repeats, seed)
-        rows = [_measured(variant, times[variant.name], target, ticket) for variant in variants]
+        latencies = _measure(variants, target, repeats, seed)
+        rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
     return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, model.kernels)
 
 
@@ -125,16 +125,14 @@ class _Inputs(NamedTuple):
         """In the ticket's type of number, an undirected edge in both directions however the data lists it."""
         from torch_geometric.utils import to_undirected
 
-        dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index, data.x
+        dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
         attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
         if attr is not None:
-            attr = attr.to(dtype).view(len(attr), -1)
+            attr = attr.to(device, dtype).view(len(attr), -1)
         if not ticket.graph.directed:
             arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
         x = x.to(device, dtype)
-        return cls(
-            x if x.layout == torch.strided else as_csr(x), arcs.to(device), None if attr is None else attr.to(device)
-        )
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr)
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
@@ -219,16 +217,14 @@ def _plain_model(coefficients: str, specs: Sequence[Any]) -> nn.Module:
     norm and ReLU before the last map."""
     from torch_geometric.nn import DeepGCNLayer, GATConv, GCNConv, GENConv, GINConv, Sequential
 
+    steps: list[Any] = []
     if coefficients == "softmax":
         width, along = specs[1].weight.shape[0], "x, edge_index, edge_attr -> x"
         edge_dim = None if specs[1].edge_weight is None else len(specs[1].edge_weight)
         options = {"aggr": "softmax", "learn_t": True, "num_layers": 1, "bias": True, "edge_dim": edge_dim}
         first, *others = (GENConv(width, width, **options) for _ in specs[1:-1])
         layers = [DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+") for conv in others]
-        steps: list[Any] = [
-            (nn.Linear(*specs[0].weight.shape), "x -> x"),
-            *((layer, along) for layer in (first, *layers)),
-        ]
+        steps = [(nn.Linear(*specs[0].weight.shape), "x -> x"), *((layer, along) for layer in (first, *layers))]
         steps += [nn.LayerNorm(width), nn.ReLU(), nn.Linear(*specs[-1].weight.shape)]
     else:
         makers: dict[str, Callable[[LayerSpec], nn.Module]] = {
@@ -237,7 +233,6 @@ def _plain_model(coefficients: str, specs: Sequence[Any]) -> nn.Module:
             "attention": lambda spec: GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)),
         }
         activation = nn.ReLU if specs[0].activation == "relu" else nn.ELU
-        steps = []
         for spec in specs:
             steps += [(makers[coefficients](spec), "x, edge_index -> x"), activation()]
         del steps[-1]
@@ -245,29 +240,21 @@ def _plain_model(coefficients: str, specs: Sequence[Any]) -> nn.Module:
     return model
 
 
-Times = dict[str, list[float]]  # seconds of "full", "first" and "node"
-
-
-def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> dict[str, Times]:
-    """Seconds of each variant; in every repetition each has its turn."""
-    times: dict[str, Times] = {variant.name: {"full": [], "first": [], "node": []} for variant in variants}
-    ready = {variant.name: variant.prepare(variant.inputs) for variant in variants}
+def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:
+    """Of each variant, "full", "first" and "node"; in every repetition each has its turn."""
+    ready = [variant.prepare(variant.inputs) for variant in variants]
+    times: list[list[list[float]]] = [[] for _ in variants]
     draws = rng.uniform(rng.keys([seed], "bench nodes"), repeats + 1)[0]
-    nodes = (draws * len(variants[0].inputs.x)).long().tolist()
-    for i, node in enumerate(nodes):  # the first time is a warm-up
-        for variant in variants:
-            small = variant.inputs.around(node)
-            taken = {
-                "full": seconds(ready[variant.name], device),
-                "node": seconds(partial(variant.run, small), device),
-                "first": seconds(partial(variant.run, variant.inputs), device),
-            }
-            for what, value in taken.items():
-                times[variant.name][what] += [value] if i else []
-    return times
+    for node in (draws * len(variants[0].inputs.x)).long().tolist():
+        for variant, full, taken in zip(variants, ready, times, strict=True):
+            plain = (partial(variant.run, variant.inputs), partial(variant.run, variant.inputs.around(node)))
+            taken.append([seconds(trial, device) for trial in (full, *plain)])
+    names = ("full", "first", "node")
+    # the first time is a warm-up
+    return [dict(zip(names, map(Latency.of, zip(*taken[1:], strict=True)), strict=True)) for taken in times]
 
 
-def _measured(variant: _Variant, times: Times, device: torch.device, ticket: Ticket) -> Measured:
+def _measured(variant: _Variant, latencies: Mapping[str, Latency], device: torch.device, ticket: Ticket) -> Measured:
     inputs = variant.inputs
     return Measured(
         variant=variant.name,
@@ -276,7 +263,7 @@ def _measured(variant: _Variant, times: Times, device: torch.device, ticket: Tic
         edges=Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed).num_edges,
         file_bytes=variant.file_bytes,
         memory_bytes=variant.weight_bytes + inputs.nbytes + _peak_bytes(partial(variant.run, inputs), device),
-        **{what: Latency.of(seconds) for what, seconds in times.items()},
+        **latencies,
     )
 
 
@@ -333,10 +320,7 @@ _LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "nod
 
 def write_plot(result: Benchmark, path: str | Path) -> None:
     """The latencies as bars in one HTML page, which needs no network."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise ConfigError("the plot needs plotly: pip install plotly") from None
+    import plotly.graph_objects as go
 
     bars = [
         go.Bar(

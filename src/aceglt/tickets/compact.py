@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Linear, ResidualBlock, Spec
+from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Linear, ResidualBlock, Spec, TicketModel
 from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
@@ -31,7 +31,7 @@ class Inputs(NamedTuple):
     graph: ArcGraph
 
 
-class CompactModel(nn.Module):
+class CompactModel(TicketModel):
     """Outputs [N, classes] from all features x [N, F], dense or sparse, and a PyG `edge_index`, as the masked model
     gives them.
 
@@ -44,17 +44,11 @@ class CompactModel(nn.Module):
     `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
     """
 
-    features: Tensor
-
     def __init__(
         self, layers: Sequence[Spec], coefficients: str, directed: bool = False, edge_features: int = 0
     ) -> None:
-        super().__init__()
-        self.coefficients, self.directed, self.edge_features = coefficients, directed, edge_features
-        self.in_features = layers[0].weight.shape[0]
-        features, shrunk = shrink(layers)
-        self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
+        super().__init__(*shrink(layers), coefficients, MeasuredLinear)
+        self.in_features, self.directed, self.edge_features = len(layers[0].weight), directed, edge_features
 
     @torch.no_grad()
     def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
@@ -84,10 +78,7 @@ class CompactModel(nn.Module):
     @torch.no_grad()
     def run(self, inputs: Inputs) -> Tensor:
         """Outputs for prepared inputs."""
-        blocks: Sequence[Tensor] = [inputs.x]
-        for layer in self.layers:
-            blocks = layer(blocks, inputs.graph)
-        return blocks[0]
+        return self.propagate(*inputs)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
@@ -175,19 +166,18 @@ class MeasuredLinear(Linear):
         sparse = x.layout != torch.strided
         nonzeros = x.values().numel() if sparse else int(torch.count_nonzero(x))
         if nonzeros > _SPARSE * x.numel():
-            return _dense_columns(x.to_dense() if sparse else x, features)
+            return _columns(x, features, sparse=False)
         if sparse:
-            return _sparse_columns(x, features)
+            return _columns(x, features, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
-            dense, sparse = _dense_columns(x, features), _sparse_columns(x, features)
-            self([dense])  # so that its own choice is made and not timed
-            return {"dense": lambda: self([dense]), "sparse": lambda: self([sparse])}
+            made = {name: _columns(x, features, name == "sparse") for name in ("dense", "sparse")}
+            self([made["dense"]])  # so that its own choice is made and not timed
+            return {name: partial(self, [columns]) for name, columns in made.items()}
 
-        shape = self._shape(len(x), len(features), x.dtype)
         rarity = x.numel() // max(1, nonzeros)
-        choice = fastest(("input", *shape, rarity.bit_length()), x.device, trials)
-        return (_sparse_columns if choice == "sparse" else _dense_columns)(x, features)
+        shape = ("input", *self._shape(len(x), len(features), x.dtype), rarity.bit_length())
+        return _columns(x, features, fastest(shape, x.device, trials) == "sparse")
 
     def _choose(self, block: Tensor, rows: slice) -> str:
         if block.layout == torch.sparse_csr:
@@ -220,16 +210,15 @@ class MeasuredLinear(Linear):
         return nodes.bit_length(), width, self.weight.shape[1], self._nonzeros.bit_length(), dtype
 
 
-def _dense_columns(x: Tensor, columns: Tensor) -> Tensor:
-    return x.contiguous() if len(columns) == x.shape[1] else x.index_select(1, columns)
-
-
-def _sparse_columns(x: Tensor, columns: Tensor) -> Tensor:
-    """Some columns of x as CSR, taken from the few non-zeros: a copy of x would take longer than the product."""
+def _columns(x: Tensor, columns: Tensor, sparse: bool) -> Tensor:
+    """Some columns of x, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer than the
+    product."""
+    x = as_csr(x) if sparse else x.to_dense().contiguous()
     if len(columns) == x.shape[1]:
-        return as_csr(x)
-    kept = torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True)
-    return take_columns(as_csr(x), kept)
+        return x
+    if not sparse:
+        return x.index_select(1, columns)
+    return take_columns(x, torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True))
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}
