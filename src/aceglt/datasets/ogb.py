@@ -83,51 +83,50 @@ class _Reader:
     """The files of one dataset, each checked as it is read."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.release = name, folder, RELEASES[name]
+        self.name, self.folder = name, folder
         counts = self.table("num-node-list", np.int64, None, 1)
         if len(counts) != 1:
             raise DataError(f"{folder}/raw/num-node-list.csv.gz: names {len(counts)} graphs, expected one")
-        self.nodes = int(counts[0, 0])
+        self.nodes = int(counts)
 
     def node_data(self) -> GraphData:
         edge_index, edge_attr = self.edges(), None
         if self.name == "ogbn-proteins":
-            species = self.table("node_species", np.int64, self.nodes, 1)
-            x = torch.nn.functional.one_hot(torch.from_numpy(species.flatten()).unique(return_inverse=True)[1]).float()
-            edge_attr = torch.from_numpy(self.table("edge-feat", np.float32, edge_index.shape[1]))
-            y = torch.from_numpy(self.table("node-label", np.float32, self.nodes))
+            species = self.table("node_species", np.int64, self.nodes, 1).flatten()
+            x = torch.nn.functional.one_hot(species.unique(return_inverse=True)[1]).float()
+            edge_attr = self.table("edge-feat", np.float32, edge_index.shape[1])
+            y = self.table("node-label", np.float32, self.nodes)
         else:
-            x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
-            y = torch.from_numpy(self.table("node-label", np.float32, self.nodes, 1)).squeeze(1).long()
+            x = self.table("node-feat", np.float32, self.nodes)
+            y = self.table("node-label", np.float32, self.nodes, 1).squeeze(1).long()
         train, val, test = (self.mask(part) for part in ("train", "valid", "test"))
         return GraphData(self.name, x, edge_index, y, train, val, test, edge_attr=edge_attr)
 
     def link_data(self) -> LinkData:
-        x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
-        val, no_val, test, no_test = (
-            self.pairs(part, key) for part in ("valid", "test") for key in ("edge", "edge_neg")
-        )
+        x = self.table("node-feat", np.float32, self.nodes)
+        kinds = ("edge", "edge_neg")
+        val, no_val, test, no_test = (self.pairs(part, kind) for part in ("valid", "test") for kind in kinds)
         return LinkData(self.name, x, self.edges(), val, no_val, test, no_test, metric="hits@50")
 
     def edges(self) -> torch.Tensor:
         return self.nodes_in(self.table("edge", np.int64, None, 2).T, "raw/edge.csv.gz")
 
     def mask(self, part: str) -> torch.Tensor:
-        file = f"split/{self.release.split}/{part}.csv.gz"
-        nodes = self.nodes_in(_read_csv(_path(self.folder, file), np.int64), file)
+        file = f"split/{RELEASES[self.name].split}/{part}.csv.gz"
+        nodes = self.nodes_in(_read_csv(self.folder / file, np.int64), file)
         return torch.zeros(self.nodes, dtype=torch.bool).index_fill_(0, nodes.flatten(), True)
 
     def pairs(self, part: str, key: str) -> torch.Tensor:
         """[2, n] pairs of nodes of a split's pickle."""
-        file = f"split/{self.release.split}/{part}.pt"
+        file = f"split/{RELEASES[self.name].split}/{part}.pt"
         content = _load_arrays(self.folder / file)
         found = content.get(key) if isinstance(content, dict) else None
         pairs: Array = found.values if isinstance(found, PickledArray) else np.zeros(0)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
             raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
-        return self.nodes_in(pairs.T, file)
+        return self.nodes_in(torch.from_numpy(pairs.astype(np.int64)).T, file)
 
-    def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> Array:
+    def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> torch.Tensor:
         """A raw table [rows, columns]; None stands for any number."""
         path = _path(self.folder, f"raw/{name}.csv.gz")
         table = _read_csv(path, kind)
@@ -138,12 +137,12 @@ class _Reader:
             )
         return table
 
-    def nodes_in(self, nodes: Array, file: str) -> torch.Tensor:
-        """Node numbers as a tensor, if all are nodes of the graph."""
-        if nodes.size and not 0 <= nodes.min() <= nodes.max() < self.nodes:
-            bad = nodes.min() if nodes.min() < 0 else nodes.max()
+    def nodes_in(self, nodes: torch.Tensor, file: str) -> torch.Tensor:
+        """Node numbers, if all are nodes of the graph."""
+        if nodes.numel() and not 0 <= nodes.min() <= nodes.max() < self.nodes:
+            bad = int(nodes.min() if nodes.min() < 0 else nodes.max())
             raise DataError(f"{self.folder / file}: names node {bad}, but the graph has nodes 0 to {self.nodes - 1}")
-        return torch.from_numpy(np.ascontiguousarray(nodes, dtype=np.int64))
+        return nodes.long().contiguous()
 
 
 class _Unpacked(gzip.GzipFile):
@@ -168,20 +167,19 @@ class _Unpacked(gzip.GzipFile):
         return chunk
 
 
-def _read_csv(path: Path, kind: type) -> Array:
+def _read_csv(path: Path, kind: type) -> torch.Tensor:
     try:
         import pandas
     except ImportError:
         raise _needs_ogb(path.name) from None
     try:
         with _Unpacked(path) as file:
-            table: Array = pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True)
+            return torch.from_numpy(pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True))
     except DataError:
         raise
     # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
     except Exception as error:
         raise DataError(f"{path}: cannot be read as a table of {np.dtype(kind).name} ({one_line(error)})") from error
-    return table
 
 
 def _load_arrays(path: Path) -> Any:

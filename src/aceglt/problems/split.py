@@ -35,25 +35,6 @@ def random_split(y: Tensor, seed: int, name: str) -> dict[str, Tensor]:
         raise DataError(
             f"{name}: a random split needs one integer class per node in y, found {y.dtype} {list(y.shape)}"
         )
-    train = _first_of_each_class(y, seed, name)
-    rest = ((y >= 0) & ~train).nonzero().squeeze(1)
-    if len(rest) < VALIDATION + TEST:
-        raise DataError(
-            f"{name}: a random split needs {VALIDATION + TEST} nodes for validation and test besides "
-            f"{PER_CLASS} per class, found {len(rest)}; give masks of your own"
-        )
-    rest = rest[rng.uniform_at(rng.keys([seed], "split", "rest"), rest)[0].argsort()]
-    val, test = rest[:VALIDATION], rest[VALIDATION : VALIDATION + TEST]
-    none = torch.zeros_like(train)
-    return {
-        "train_mask": train,
-        "val_mask": none.index_fill(0, val, True),
-        "test_mask": none.index_fill(0, test, True),
-    }
-
-
-def _first_of_each_class(y: Tensor, seed: int, name: str) -> Tensor:
-    """[N] bool: 20 nodes of each class."""
     train = torch.zeros(len(y), dtype=torch.bool)
     for label in range(int(y.max()) + 1 if len(y) else 0):
         members = (y == label).nonzero().squeeze(1)
@@ -64,4 +45,12 @@ def _first_of_each_class(y: Tensor, seed: int, name: str) -> Tensor:
             )
         order = rng.uniform_at(rng.keys([seed], "split", "train"), members)[0].argsort()
         train[members[order[:PER_CLASS]]] = True
-    return train
+    rest = ((y >= 0) & ~train).nonzero().squeeze(1)
+    if len(rest) < VALIDATION + TEST:
+        raise DataError(
+            f"{name}: a random split needs {VALIDATION + TEST} nodes for validation and test besides "
+            f"{PER_CLASS} per class, found {len(rest)}; give masks of your own"
+        )
+    rest = rest[rng.uniform_at(rng.keys([seed], "split", "rest"), rest)[0].argsort()][: VALIDATION + TEST]
+    val, test = (torch.zeros_like(train).index_fill_(0, nodes, True) for nodes in rest.split([VALIDATION, TEST]))
+    return {"train_mask": train, "val_mask": val, "test_mask": test}

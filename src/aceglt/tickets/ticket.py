@@ -60,14 +60,10 @@ class Ticket:
     def graph_sparsity(self) -> float:
         return self.masks.sparsity[1]
 
-    @property
-    def _has_edge_features(self) -> bool:
-        """Whether the graph had features of edges, which the ticket does not hold."""
-        return self.fingerprint != self.graph.fingerprint
-
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
-        alive = self.masks.weights[0]
+        alive, graph = self.masks.weights[0], self.graph
+        with_edge_features = self.fingerprint != graph.fingerprint  # which the ticket does not hold
         payload = {
             "config": self.config.to_dict(),
             "seed": self.seed,
@@ -75,19 +71,17 @@ class Ticket:
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
             "several": self.several,
-            "graph": {**_facts(self.graph), "fingerprint": self.fingerprint, "edge_features": self._has_edge_features},
+            "graph": {**_facts(graph), "fingerprint": self.fingerprint, "edge_features": with_edge_features},
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
         tensors = {
             "masks.weights": storage.pack(self.masks.weights),
             "masks.edges": storage.pack(self.masks.edges),
-            "edges": self.graph.edges.int(),
-            **({} if self.graph.edge_weight is None else {"edge_weight": self.graph.edge_weight}),
-            "initial.prunable": self.initial.prunable[0][alive],
-            "initial.other": self.initial.other[0],
-            "trained.prunable": self.trained.prunable[0][alive],
-            "trained.other": self.trained.other[0],
+            "edges": graph.edges.int(),
+            **({} if graph.edge_weight is None else {"edge_weight": graph.edge_weight}),
         }
+        for when, params in (("initial", self.initial), ("trained", self.trained)):
+            tensors |= {f"{when}.prunable": params.prunable[0][alive], f"{when}.other": params.other[0]}
         storage.write_tensors(Path(path), _KIND, FORMAT, payload, tensors)
 
     @classmethod
@@ -233,10 +227,7 @@ def check_unseen(unseen: str) -> None:
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
     counts, sizes, metrics = payload["counts"], payload["sizes"], payload["metrics"]
-    masks = Masks(
-        storage.unpack(tensors["masks.weights"], int(counts["weights"])),
-        storage.unpack(tensors["masks.edges"], int(counts["edges"])),
-    )
+    masks = Masks(*(storage.unpack(tensors[f"masks.{side}"], int(counts[side])) for side in ("weights", "edges")))
     config = read_config(payload["config"], payload["format"])
     names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
     if names != _SIZES and not config.backbone_options.reads_edge_features:
