@@ -152,10 +152,13 @@ class Layer(nn.Module):
         self.attends = spec.attention is not None
         self.attention = None
         if spec.attention is not None and len(spec.widths) == 1:  # one pass over h gives units and logits
-            self.heads = nn.ModuleList([linear(torch.cat([spec.weight, spec.attention], dim=1), _joined_shift(spec))])
+            pairs = ((spec.weight, spec.shift), (spec.attention, spec.attention_shift))
+            shifts = [weight.new_zeros(weight.shape[1]) if shift is None else shift for weight, shift in pairs]
+            shift = None if all(shift is None for _, shift in pairs) else torch.cat(shifts)
+            self.heads = nn.ModuleList([linear(torch.cat([weight for weight, _ in pairs], dim=1), shift)])
         else:
-            weights, shifts = spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths)
-            self.heads = nn.ModuleList(linear(w, s) for w, s in zip(weights, shifts, strict=True))
+            heads = zip(spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths), strict=True)
+            self.heads = nn.ModuleList(linear(*head) for head in heads)
             self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
         self.own, self.bias = fixed(spec.own), fixed(spec.bias)
 
@@ -177,14 +180,6 @@ class Layer(nn.Module):
             out = out if self.own is None else torch.addcmul(out, z, self.own)
             made.append(ACTIVATIONS[self.activation](out if bias is None else out + bias))
         return made
-
-
-def _joined_shift(spec: LayerSpec) -> Tensor | None:
-    assert spec.attention is not None
-    if spec.shift is None and spec.attention_shift is None:
-        return None
-    parts = ((spec.shift, spec.weight), (spec.attention_shift, spec.attention))
-    return torch.cat([like.new_zeros(like.shape[1]) if shift is None else shift for shift, like in parts])
 
 
 def _attend(logits: Tensor, graph: ArcGraph) -> Sequence[Tensor]:

@@ -71,20 +71,16 @@ class _Reader:
         self.check_range("edge_index", arcs, num_nodes)
         shapes = {"edge_weight": arcs.shape[1:], "edge_attr": (*arcs.shape[1:], None)}
         edges = {name: _float(self.take(name, _NUMBERS, shapes[name])) for name in _EDGES if name in self.arrays}
-        return GraphData(self.path.stem, x, _long(arcs), self.targets(num_nodes), *self.masks(num_nodes), **edges)
-
-    def masks(self, num_nodes: int) -> list[torch.Tensor]:
-        """The split; without any mask, nobody's, since it may yet be drawn."""
-        if not any(name in self.arrays for name in _MASKS):
-            return [torch.zeros(num_nodes, dtype=torch.bool) for _ in _MASKS]
-        return [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
-
-    def targets(self, num_nodes: int) -> torch.Tensor:
         if "y" in self.arrays and self.arrays["y"].ndim == 2:
-            return _float(self.take("y", _NUMBERS, (num_nodes, None)))
-        y = self.take("y", _INTEGERS, (num_nodes,))
-        self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-        return _long(y)
+            targets = _float(self.take("y", _NUMBERS, (num_nodes, None)))
+        else:
+            y = self.take("y", _INTEGERS, (num_nodes,))
+            self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+            targets = _long(y)
+        if not any(name in self.arrays for name in _MASKS):  # the split may yet be drawn
+            self.arrays |= {name: np.zeros(num_nodes, dtype=bool) for name in _MASKS}
+        masks = [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
+        return GraphData(self.path.stem, x, _long(arcs), targets, *masks, **edges)
 
     def features(self) -> torch.Tensor:
         """Dense, or CSR where the file has that."""

@@ -174,20 +174,16 @@ class _Blocks:
 
     def edges(self, count: int, shape: Shape, draw: _Draw) -> Tensor:
         """[2, count] different edges, each listed once and in the order that `Graph` keeps them."""
-        nodes, start = len(self.node_at), self.sizes.cumsum(0) - self.sizes
-        at_place = torch.repeat_interleave(self.sizes)
-
-        def member(block: Tensor, u: Tensor) -> Tensor:
-            """A node of each block, by a draw u: low places are likelier, so they have the high degrees."""
-            return self.node_at[start[block] + (u.pow(shape.skew) * self.sizes[block]).long()]
+        start, at_place = self.sizes.cumsum(0) - self.sizes, torch.repeat_interleave(self.sizes)
 
         def candidates(n: int, salt: int) -> Tensor:
             u = [draw.uniform(f"edges {salt} {column}", n) for column in range(5)]
-            here, there = at_place[(u[0] * nodes).long()], at_place[(u[1] * nodes).long()]
-            there = torch.where(u[2] < shape.within, here, there)
-            return torch.stack([member(here, u[3]), member(there, u[4])])
+            here, there = (at_place[(each * len(at_place)).long()] for each in u[:2])
+            block = torch.stack([here, torch.where(u[2] < shape.within, here, there)])
+            # low places are likelier, so they have the high degrees
+            return self.node_at[start[block] + (torch.stack(u[3:]).pow(shape.skew) * self.sizes[block]).long()]
 
-        return _distinct(count, nodes, candidates, draw)
+        return _distinct(count, len(at_place), candidates, draw)
 
 
 def _distinct(

@@ -71,10 +71,7 @@ def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> 
 def transposed(csr: Tensor) -> Tensor:
     """The transpose of a CSR matrix, as CSR."""
     row, col, values = entries(csr)
-    col, order = col.sort(stable=True)
-    return torch.sparse_csr_tensor(
-        pointers(col, csr.shape[1]), row[order].int(), values[order], (csr.shape[1], csr.shape[0])
-    )
+    return csr_of(col, row, values, (csr.shape[1], csr.shape[0]))
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
