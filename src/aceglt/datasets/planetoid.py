@@ -95,13 +95,14 @@ def build(name: str, files: Mapping[str, bytes]) -> GraphData:
     num_train = len(unpickle(files["y"]))
     features = _scatter(unpickle(files["allx"]).to_dense(), unpickle(files["tx"]).to_dense(), test)
     labels = _scatter(unpickle(files["ally"]), unpickle(files["ty"]), test)
-    neighbours = unpickle(files["graph"])
-    arcs = np.array([(u, v) for u, others in neighbours.items() for v in others], dtype=np.int64)
+    neighbours = unpickle(files["graph"]).items()
+    u, v = np.array([(u, v) for u, others in neighbours for v in others if u != v], dtype=np.int64).T
+    arcs = np.unique(np.concatenate([v * num_nodes + u, u * num_nodes + v]))  # by target, then source
     nodes = np.arange(num_nodes)
     return GraphData(
         name=name,
         x=torch.from_numpy(features),
-        edge_index=torch.from_numpy(both_directions(arcs[:, 0], arcs[:, 1], num_nodes)),
+        edge_index=torch.from_numpy(np.stack([arcs % num_nodes, arcs // num_nodes])),
         y=torch.from_numpy(labels.argmax(axis=1)),
         train_mask=torch.from_numpy(nodes < num_train),
         val_mask=torch.from_numpy((num_train <= nodes) & (nodes < num_train + VALIDATION_NODES)),
@@ -114,14 +115,6 @@ def row_normalised(data: GraphData) -> GraphData:
     # No row of these graphs sums to something between 0 and 1, so the clamp only spares the zero rows. It is
     # what PyG does, and keeps the result equal to the last bit.
     return replace(data, x=data.x / data.x.sum(dim=1, keepdim=True).clamp(min=1))
-
-
-def both_directions(u: npt.NDArray[np.int64], v: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[np.int64]:
-    """Return each edge {u, v} as two arcs [2, A], without repeats or self-loops, by target, then source."""
-    proper = u != v
-    u, v = u[proper], v[proper]
-    keys = np.unique(np.concatenate([v * num_nodes + u, u * num_nodes + v]))
-    return np.stack([keys % num_nodes, keys // num_nodes])
 
 
 def _scatter(known: Array, tested: Array, test: npt.NDArray[np.int64]) -> Array:
