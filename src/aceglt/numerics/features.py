@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.numerics.csr import full
+from aceglt.numerics.csr import as_csr, full, places_of, take_columns, take_rows, transposed
 from aceglt.numerics.graph import pointers
 from aceglt.numerics.kernels import PLAIN, Kernels
-from aceglt.numerics.sparse import as_csr, places_of, take_columns, take_rows, transposed
 
 SPARSE = 0.13
 """Share of non-zeros below which X is held as CSR: X·W then reads each row of W once per non-zero, which is less work
