@@ -65,14 +65,9 @@ def encoded(drawing: Drawing, format: str) -> bytes:
 
 def _drawings(runs: Sequence[RunView]) -> Iterator[tuple[str, Drawing]]:
     for group in by_setting(runs):
-        chosen = [runs[i] for i in group]
-        setting = " ".join(chosen[0].setting)
-        for kind, figure in (
-            ("sparsity", sparsity_figure(chosen, group)),
-            ("fluctuation", fluctuation_figure(chosen, group)),
-        ):
+        for kind, figure in (("sparsity", sparsity_figure(*group)), ("fluctuation", fluctuation_figure(*group))):
             for key, _ in figure["readings"] if figure else ():
-                yield f"{kind} {setting} {key}", _draw(figure, (key, "always"))
+                yield " ".join([kind, *group[0][0].setting, key]), _draw(figure, (key, "always"))
     times = time_figure(runs, range(len(runs)))
     if times is not None:
         yield "time", _draw(times, ("always",))
@@ -167,7 +162,7 @@ def draw_scene(axes: Axes, scene: Scene, places: Mapping[int, complex]) -> None:
     from matplotlib import colormaps
 
     shades = colormaps["Blues"]
-    for edge in sorted(scene.edges, key=lambda e: (e.alive, e.rank or 0)):
+    for edge in scene.in_order:
         a, b = (places[node] for node in edge.ends)
         colour = "#9aa3ad" if edge.rank is None else shades(0.25 + 0.75 * edge.rank)
         width = 1.0 if edge.rank is None else 1.0 + 1.5 * edge.rank

@@ -60,13 +60,13 @@ class RunView:
         return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
 
 
-def by_setting(runs: Sequence[RunView]) -> list[list[int]]:
-    """The numbers of the runs that have levels, those of one setting together."""
+def by_setting(runs: Sequence[RunView]) -> list[tuple[list[RunView], list[int]]]:
+    """The runs that have levels, those of one setting together, and their numbers among all."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, run in enumerate(runs):
         if run.levels:
             groups.setdefault(run.setting, []).append(index)
-    return list(groups.values())
+    return [([runs[i] for i in group], group) for group in groups.values()]
 
 
 def text(run: RunView, key: str) -> str:
