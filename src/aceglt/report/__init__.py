@@ -29,12 +29,8 @@ def write_report(runs: Sequence[RunView], path: Path) -> None:
     """
     if not runs:
         raise ValueError("a report needs at least one run")
-    write_atomic(Path(path), render(runs, _plotly_js()).encode())
-
-
-def _plotly_js() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ReportUnavailable("the report needs plotly: pip install plotly") from error
-    return str(get_plotlyjs())
+    write_atomic(Path(path), render(runs, get_plotlyjs()).encode())

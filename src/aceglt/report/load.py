@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from aceglt.errors import ConfigError, RunError, printable
 from aceglt.files import parse_json
@@ -46,18 +46,13 @@ def _load(path: Path, folder: Path) -> RunView:
 
 
 def _command(log: Path) -> str:
-    """The command of the last session in a run's log."""
-    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    commands = [_logged(line).get("command") for line in lines]
-    return next((printable(str(command)) for command in reversed(commands) if command), "not recorded")
-
-
-def _logged(line: str) -> dict[str, Any]:
-    try:
-        found = parse_json(line)
-    except ValueError:  # cut off where a process was killed
-        return {}
-    return found if isinstance(found, dict) else {}
+    """The command of the last session in a run's log, where a line may be cut off: a process was killed."""
+    for line in reversed(log.read_text(errors="replace").splitlines() if log.is_file() else []):
+        with suppress(ValueError):
+            found = parse_json(line)
+            if isinstance(found, dict) and found.get("command"):
+                return printable(str(found["command"]))
+    return "not recorded"
 
 
 def distinct_names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
-from aceglt.report.view import READINGS, RunView, by_setting, macs_saved, place, text
+from aceglt.report.view import READINGS, RunView, by_setting, macs_of, place, text
 from aceglt.report.wording import counted, escape, percent, plus_minus
 
 
@@ -91,10 +91,10 @@ def _outcome(run: RunView) -> str:
         return "no levels were searched"
     if run.best is None:
         return f"no level keeps dense's validation {run.metric}"
-    saved = macs_saved(run, run.best)
-    macs = "" if saved is None else f", and saves {percent(saved)} of the inference MACs"
+    macs, dense = macs_of(run.best), macs_of(run.dense)
+    saves = f", and saves {percent(1 - macs / dense)} of the inference MACs" if dense and macs is not None else ""
     reaches = f"reaches {_reading(run, run.best)}"
-    return f"the sparsest ticket that wins on validation ({place(run.best)}) {reaches}{macs}"
+    return f"the sparsest ticket that wins on validation ({place(run.best)}) {reaches}{saves}"
 
 
 def _reading(run: RunView, entry: Any) -> str:

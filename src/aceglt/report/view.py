@@ -98,12 +98,6 @@ def macs_of(entry: Mapping[str, Any]) -> float | None:
     return None if macs is None else float(macs)
 
 
-def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
-    """The share of dense MACs that `level` saves."""
-    dense, sparse = macs_of(run.dense), macs_of(level)
-    return None if not dense or sparse is None else 1 - sparse / dense
-
-
 def place(winner: Mapping[str, Any]) -> str:
     """Where a level stands, in words."""
     pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in SIDES.items())
