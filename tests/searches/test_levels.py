@@ -22,7 +22,6 @@ from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Problem, Soft
 from aceglt.problems.signals import Labels, Teacher
-from aceglt.pruning.quotas import reserved
 from aceglt.pruning.ranking import Ranking
 from aceglt.searches.levels import Search, prune_iteratively
 from aceglt.searches.macs import inference_macs
@@ -213,7 +212,7 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
     assert [q.part.stop - q.part.start for q in level.quotas] == [
         math.prod(s) for _, s in search.backbone.prunable.shapes
     ]
-    assert level.quotas == reserved(search.backbone.prunable, level.keep.weights, 0.75)
+    assert level.quotas == Ranking(balance=0.75).quotas(search.backbone.prunable, level.keep.weights)
     assert tuple(level.seeds) == (0, 1)
     for batch, part in enumerate((masks, masks.complement())):
         alone = fit(

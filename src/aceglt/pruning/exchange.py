@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aceglt.pruning.sampling import Sampling, cosine, trim
+from aceglt.numerics.masks import share
+from aceglt.pruning.sampling import Sampling, trim
 
 DRAWS = 4
 """Keys that an exchange takes: for both samples, and for making them equal in size."""
@@ -44,8 +45,17 @@ class Exchange:
         return self.scored.mask ^ self.dropped ^ self.added
 
     def similarity(self, last: Exchange) -> float:
-        """How much of what the last exchange added this one drops (Equation 7)."""
-        return cosine(int((self.dropped & last.added).sum()), self.size, last.size)
+        """How much of what the last exchange added this one drops: the cosine of both as 0/1 vectors (Equation 7), 0 if
+        one is empty."""
+        common, lengths = int((self.dropped & last.added).sum()), self.size * last.size
+        return common / lengths**0.5 if lengths else 0.0
+
+
+def limits(mask: Tensor, parts: Sequence[slice], share_of_smaller: float) -> Limits:
+    """K before the first round: a share of the smaller of the two parts, and one where that is less."""
+    alive = [(part, int(mask[part].sum()), len(mask[part])) for part in parts or [slice(None)]]
+    smaller = [(part, min(count, size - count)) for part, count, size in alive]
+    return [(part, min(size, max(1, share(share_of_smaller, size)))) for part, size in smaller]
 
 
 def exchange(scored: Scored, k: Limits, keys: Sequence[Tensor], sampling: Sampling) -> Exchange:
@@ -58,8 +68,8 @@ def exchange(scored: Scored, k: Limits, keys: Sequence[Tensor], sampling: Sampli
 
 def _samples(scored: Scored, k: int, keys: Sequence[Tensor], sampling: Sampling) -> tuple[Tensor, Tensor, int]:
     """Both samples, made equal in size so that the sparsity stays exact, and that size."""
-    dropped = sampling.least(scored.retained, scored.mask, k, keys[0])
-    added = sampling.most(scored.pruned, ~scored.mask, k, keys[1])
+    dropped = sampling(scored.retained, scored.mask, k, keys[0], least=True)
+    added = sampling(scored.pruned, ~scored.mask, k, keys[1])
     counts = int(dropped.sum()), int(added.sum())
     size = min(counts)
     return trim(dropped, counts[0], size, keys[2]), trim(added, counts[1], size, keys[3]), size

@@ -22,20 +22,12 @@ class Sampling:
     replacement: bool = False
     """Whether an element can be drawn again, which counts once."""
 
-    def most(self, importance: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
-        """[n] bool: k candidates that matter most (Equation 4); fewer where some are drawn again."""
-        return self._draw(self._logits(importance), candidates, k, key)
-
-    def least(self, importance: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
-        """[n] bool: k candidates that matter least (Equation 5); fewer where some are drawn again."""
-        return self._draw(-self._logits(importance), candidates, k, key)
-
-    def _logits(self, importance: Tensor) -> Tensor:
-        return log_importance(importance) if self.temperature else importance.abs()  # without noise both rank alike
-
-    def _draw(self, logits: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
+    def __call__(self, importance: Tensor, candidates: Tensor, k: int, key: Tensor, *, least: bool = False) -> Tensor:
+        """[n] bool: k candidates that matter most (Equation 4) or least (Equation 5); fewer where some are drawn
+        again."""
+        logits = log_importance(importance) if self.temperature else importance.abs()  # without noise both rank alike
         sample = categorical if self.replacement else top_k
-        return sample(logits, candidates, k, self.temperature, key)
+        return sample(-logits if least else logits, candidates, k, self.temperature, key)
 
 
 def log_importance(scores: Tensor) -> Tensor:
@@ -63,18 +55,14 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
     if k == 0:
         return chosen
     scaled = (logits / temperature).masked_fill(~candidates, -torch.inf)
-    # others than candidates add nothing, so none is ever found
-    cumulative = _running_sum((scaled - scaled.max()).exp())
+    chances = (scaled - scaled.max()).exp()  # others than candidates add nothing, so none is ever found
+    if torch.are_deterministic_algorithms_enabled():  # a GPU adds up in an order that changes
+        cumulative = chances.cpu().cumsum(0).to(chances.device)
+    else:
+        cumulative = chances.cumsum(0)
     draws = rng.uniform(key, k)[0] * cumulative[-1]
     chosen[torch.searchsorted(cumulative, draws)] = True
     return chosen & candidates  # a parallel sum may round a step up where nothing was added
-
-
-def _running_sum(values: Tensor) -> Tensor:
-    """A GPU adds up in an order that changes; where that may not be, the CPU does it."""
-    if torch.are_deterministic_algorithms_enabled():
-        return values.cpu().cumsum(0).to(values.device)
-    return values.cumsum(0)
 
 
 def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
@@ -84,9 +72,3 @@ def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
     index = sample.nonzero().squeeze(1)
     drawn = rng.uniform_at(key, index)[0].topk(size, largest=False).indices
     return torch.zeros_like(sample).index_fill_(0, index[drawn], True)
-
-
-def cosine(common: int, a: int, b: int) -> float:
-    """Cosine similarity of two samples as 0/1 vectors (Equation 7), by their sizes and what they share; 0 if one is
-    empty."""
-    return common / (a * b) ** 0.5 if a * b else 0.0
