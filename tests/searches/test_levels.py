@@ -23,8 +23,7 @@ from aceglt.problems import NodeProblem
 from aceglt.problems.base import Problem, Soft
 from aceglt.problems.signals import Labels, Teacher
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.levels import Search, prune_iteratively
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import Search, inference_macs, prune_iteratively
 from aceglt.searches.state import State
 from aceglt.training.fit import fit
 from aceglt.training.partitions import Parts
@@ -342,7 +341,8 @@ def test_the_observer_hears_of_phases_and_the_announced_cost_is_met() -> None:
     log, method = Log(), Ace(rounds=2, refine_epochs=3)
     search = make_search(method, log)
     state = search.train_dense(State())
-    dense, per_level = search.cost()
+    dense = search.config.epochs
+    per_level = method.cost(search.config.scoring_epochs) + dense
     assert log.phases == [(0, "dense")]
     assert log.epochs == 2 * dense
     run(search, 1, state)

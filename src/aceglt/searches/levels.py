@@ -22,12 +22,12 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks, share
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.macs import inference_macs
 from aceglt.searches.state import Outcome, Selected, State
 from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
@@ -98,13 +98,9 @@ class Search:
 
     def train_dense(self, state: State) -> State:
         """The dense baseline, and what it teaches."""
-        outcome, params = self.train(0, self.full_masks())
-
-        def predict() -> Tensor:
-            return outputs(
-                self.problem, self.backbone, params, self.full_masks(), parts=self.parts, backend=self.backend
-            )
-
+        masks = self.full_masks()
+        outcome, params = self.train(0, masks)
+        predict = partial(outputs, self.problem, self.backbone, params, masks, "train", self.parts, self.backend)
         return replace(state, dense=outcome, soft=self.signal.targets(self.problem, predict))
 
     def select(self, state: State) -> State:
@@ -113,16 +109,14 @@ class Search:
         level = self.level(state)
         selection = self.method.select(level)
         _check_selection(selection, level.keep, self.method.name)
-        now = None if selection.scores is None else importance(selection.scores, selection.scored or level.masks)
-        followed = None if now is None else sample(now)
-        chosen = Selected(
-            selection.masks,
-            time.monotonic() - began,
-            selection.epochs,
-            selection.diagnostics,
-            fluctuation(state.importance, followed) if state.importance is not None and followed is not None else None,
-            self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0]),
-        )
+        seconds = time.monotonic() - began
+        now = followed = changes = None
+        if selection.scores is not None:
+            now = importance(selection.scores, selection.scored or level.masks)
+            followed = sample(now)
+            changes = fluctuation(state.importance, followed) if state.importance is not None else None
+        seen = self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0])
+        chosen = Selected(selection.masks, seconds, selection.epochs, selection.diagnostics, changes, seen)
         return replace(state, importance=followed, selected=chosen)
 
     def retrain(self, state: State) -> tuple[State, Params]:
@@ -141,27 +135,18 @@ class Search:
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
         ) -> Fit:
-            return self._fit(number, phase, masks, epochs, replace(scoring, weights=weights), soft, watch)
+            return self._fit(number, masks, epochs, phase, replace(scoring, weights=weights), soft, watch)
 
-        def train(masks: Masks, epochs: int, phase: str) -> Fit:
-            return self._fit(number, phase, masks, epochs)
-
-        keep = self.keep(state)
+        masks, keep, train = self.start_masks(state), self.keep(state), partial(self._fit, number)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
         rank = partial(self.ranking.importance, self.problem.graph)
-        return Level(
-            number, self.start_masks(state), keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank
-        )
+        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank)
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
-        full = self.full_masks()
+        full, axis = self.full_masks(), self.config.axis
         last = state.masks or full
-        if self.config.axis == "model":
-            return Masks(last.weights, full.edges)
-        if self.config.axis == "graph":
-            return Masks(full.weights, last.edges)
-        return last
+        return Masks(full.weights if axis == "graph" else last.weights, full.edges if axis == "model" else last.edges)
 
     def keep(self, state: State) -> Counts:
         """How many elements the next level keeps."""
@@ -181,7 +166,7 @@ class Search:
     def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
         """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
         began = time.monotonic()
-        result = self._fit(level, "retrain" if level else "dense", masks, self.config.epochs, watch=watch)
+        result = self._fit(level, masks, self.config.epochs, "retrain" if level else "dense", watch=watch)
         assert result.params is not None
         test = self._read_test(level, result.params, masks) if self.config.test else None
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
@@ -189,9 +174,9 @@ class Search:
     def _fit(
         self,
         level: int,
-        phase: str,
         masks: Masks,
         epochs: int,
+        phase: str,
         scoring: Scoring | None = None,
         soft: Soft | None = None,
         watch: Watch | None = None,
@@ -240,10 +225,6 @@ class Search:
         view = self.problem.view("test")
         return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
 
-    def cost(self) -> tuple[int, int]:
-        """Epochs per run: of the dense baseline, and of one level."""
-        return self.config.epochs, self.method.cost(self.config.scoring_epochs) + self.config.epochs
-
     @cached_property
     def excerpt(self) -> Excerpt:
         return Excerpt.of(self.problem.graph)
@@ -269,6 +250,12 @@ def outputs(
         given = Outputs(backend, backbone, place.graph, place.features, edges, parts)
         made.append(given(backbone.weights(params[run : run + 1]), edges.to(params.prunable.dtype)))
     return torch.cat(made)
+
+
+def inference_macs(backbone: Backbone, graph: Graph, alive: Counts) -> int:
+    """Multiply-accumulates of one forward pass: Σ over layers of N·nnz(W) + nnz(A)·width (the paper's Table S8)."""
+    arcs = alive.edges * graph.arcs_per_edge + (graph.num_nodes if backbone.self_loops else 0)
+    return graph.num_nodes * alive.weights + arcs * sum(backbone.aggregation_widths)
 
 
 def _check_selection(selection: Selection, keep: Counts, method: str) -> None:

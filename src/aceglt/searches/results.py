@@ -87,7 +87,7 @@ def _check_importance(results: Mapping[str, Any]) -> None:
 def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     """The content of results.json: fractions in [0, 1], lists over seeds in the order of `seeds`."""
     assert state.dense is not None
-    c, dense = search.config, Readings(state.dense.val, state.dense.test)
+    c, dense = search.config, state.dense
     levels = [_level(search, record, dense) for record in state.records]
     return {
         "format": 1,
@@ -102,7 +102,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "preset": c.preset,
         "epochs": c.epochs,
         "seeds": list(c.seeds),
-        "dense": {**asdict(state.dense), "macs": search.macs()},
+        "dense": {**asdict(dense), "macs": search.macs()},
         "excerpt": {"seed": c.seeds[0], "edges": search.excerpt.ends(search.problem.graph)},
         "levels": levels,
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
@@ -111,12 +111,12 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
 
 
 def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, Any]:
-    outcome, total = record.outcome, search.total
-    full = search.full_graph_sparsity(record.alive)
+    outcome, full = record.outcome, search.full_graph_sparsity(record.alive)
+    model, graph = record.sparsity(search.total)
     return {
         "level": record.level,
-        "model_sparsity": 1 - record.alive.weights / total.weights,
-        "graph_sparsity": 1 - record.alive.edges / total.edges,
+        "model_sparsity": model,
+        "graph_sparsity": graph,
         **({} if full is None else {"graph_sparsity_full": full}),
         "val": outcome.val,
         "test": outcome.test,
@@ -125,7 +125,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
         "epochs": {"select": record.select_epochs, "retrain": search.config.epochs},
-        "winning": winning(dense, Readings(outcome.val, outcome.test)),
+        "winning": winning(dense, outcome),
         "fluctuation": record.fluctuation,
         "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,
