@@ -9,14 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, ClassVar, TypeVar
 
 from aceglt.config import Config, difference
 from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
-from aceglt.searches.results import check_results
 from aceglt.files.schema import COUNT, check, shortened
+from aceglt.searches.results import check_results
 
 Self = TypeVar("Self", bound="LockedFolder")
 
@@ -50,9 +49,7 @@ class LockedFolder:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
         self._release()
         if isinstance(value, OSError) and Path(value.filename or "").is_relative_to(self.path):
             raise RunError(
@@ -88,7 +85,14 @@ class RunDir(LockedFolder):
     kind = "run directory"
     claim_file = "config.json"
     folders = ("tickets",)
-    files = ("config.json", "environment.json", "results.json", "checkpoint", "report.html", "tickets/level_*.safetensors")
+    files = (
+        "config.json",
+        "environment.json",
+        "results.json",
+        "checkpoint",
+        "report.html",
+        "tickets/level_*.safetensors",
+    )
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(Path(path))
@@ -111,23 +115,18 @@ class RunDir(LockedFolder):
 
         Another one's is refused with the difference.
         """
-        mine = {**config.identity(), "data": data}
         if self.config.exists():
-            changes = difference(self._identity(), mine)
+            theirs, their_data = self._read_config()
+            changes = difference({**theirs.identity(), "data": their_data}, {**config.identity(), "data": data})
             if changes:
                 raise RunError(
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     "choose another --out, or repeat its command to continue it"
                 )
-            if self.read_config().stops() != config.stops():
-                self._reopen()
+            # The search may go on: results that say it has finished must not be found beside the new configuration.
+            if theirs.stops() != config.stops() and (results := finished_results(self.path)) is not None:
+                write_checked_json(self.results, {**results, "finished": False})
         self.change(config, data)
-
-    def _reopen(self) -> None:
-        """The search may go on: results that say it has finished must not be found beside the new configuration."""
-        results = finished_results(self.path)
-        if results is not None:
-            write_checked_json(self.results, {**results, "finished": False})
 
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""
@@ -147,10 +146,6 @@ class RunDir(LockedFolder):
         except ValueError as problem:
             raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
         return recorded
-
-    def _identity(self) -> dict[str, Any]:
-        config, data = self._read_config()
-        return {**config.identity(), "data": data}
 
     def _read_config(self) -> tuple[Config, Any]:
         values = read_json(self.config, _NO_CONFIG)
