@@ -6,11 +6,12 @@ import logging
 import platform
 import resource
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -43,7 +44,6 @@ from aceglt.training.setup import build_backbone, build_parts, pick_device
 from aceglt.version import __version__
 
 TICKETS = ("best", "all", "none")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,8 @@ class _Runner:
             self.observer.on_test(level)
 
     def go(self) -> SearchResult:
-        state = self._begin()
-        for state, params in prune_iteratively(self, state, lambda state: enough(self.search, state)):
+        state = start = self._begin()
+        for state, params in self._stages(start):
             if params is not None:
                 self._keep_tickets(state, params)
             if self.run is not None:  # the state first, then what is derived from it
@@ -235,19 +235,13 @@ class _Runner:
                 self._log("level", level=state.level, val=state.records[-1].outcome.val)
         return self._finish(state)
 
-    def train_dense(self, state: State) -> State:
-        return self._fitting(Search.train_dense, state)
-
-    def select(self, state: State) -> State:
-        return self._fitting(Search.select, state)
-
-    def retrain(self, state: State) -> tuple[State, Params]:
-        return self._fitting(Search.retrain, state)
-
-    def _fitting(self, stage: Callable[[Search, State], T], state: State) -> T:
-        """A stage of the search; where memory runs out, once more with a plan that needs less, and only once."""
+    def _stages(self, state: State) -> Iterator[tuple[State, Params | None]]:
+        """The search from a state on; where memory runs out, once more with a plan that needs less, and only once."""
         try:
-            return stage(self.search, state)
+            for reached in prune_iteratively(self.search, state, partial(enough, self.search)):
+                state = reached[0]
+                yield reached
+            return
         except torch.OutOfMemoryError as problem:
             smaller = self.planner.smaller(self.plan)
             if self.fell_back or smaller is None or processes.count() > 1:
@@ -260,7 +254,7 @@ class _Runner:
         if self.run is not None:
             self.run.change(self.config, self.problem.fingerprint)
         self._record_plan("out of memory; now")
-        return self._fitting(stage, state)
+        yield from self._stages(state)
 
     def _record_plan(self, said: str) -> None:
         """Say how memory is used, unless nothing is out of the ordinary, and write it down."""

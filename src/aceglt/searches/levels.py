@@ -33,18 +33,8 @@ from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 
-class Stages(Protocol):
-    """What takes a search from state to state."""
-
-    def train_dense(self, state: State) -> State: ...
-
-    def select(self, state: State) -> State: ...
-
-    def retrain(self, state: State) -> tuple[State, Params]: ...
-
-
 def prune_iteratively(
-    search: Stages, state: State, enough: Callable[[State], bool]
+    search: Search, state: State, enough: Callable[[State], bool]
 ) -> Iterator[tuple[State, Params | None]]:
     """Algorithm 3 from a state on: the state after each stage, with the trained weights where a level is finished."""
     if state.dense is None:
