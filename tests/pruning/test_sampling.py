@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.pruning import sampling
+from aceglt.pruning import exchange as sampling
 
 SCORES = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.4, 0.0, 3.0])
 CANDIDATES = torch.tensor([True, True, True, True, True, False, False])

@@ -14,8 +14,7 @@ from aceglt.methods.base import Level, Selection, best_of, require
 from aceglt.methods.ugs import Ugs
 from aceglt.numerics import rng
 from aceglt.numerics.masks import SIDES, Masks
-from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Scored, exchange, limits
-from aceglt.pruning.sampling import Sampling
+from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Sampling, Scored, exchange, limits
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from aceglt.report.view import PHASES, SIDES, RunView, changes_of, macs_of, seconds_of
-from aceglt.report.wording import UNKNOWN, duration, escape, percent, plus_minus, quantity
+from aceglt.report.wording import UNKNOWN, VERDICTS, duration, escape, percent, plus_minus, quantity
 from aceglt.searches.statistics import CRITERIA, undetermined
 
 DIAGNOSTICS = {
@@ -17,7 +17,6 @@ DIAGNOSTICS = {
     "ties_at_threshold": "ties at the threshold",
     "noise_correlation": "rank correlation with noise",
 }
-VERDICTS = {True: "yes", False: "no", None: "undetermined"}
 _PRUNED = ["Weights pruned", "Edges pruned"]
 
 

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.report.wording import UNKNOWN, counted, duration, percent, plus_minus, quantity
+from aceglt.report.view import SIDES
+from aceglt.report.wording import UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
 
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from aceglt.tickets.evaluation import Evaluation
     from aceglt.tickets.ticket import Ticket
 
-_SPARSITIES = {"weights": "model_sparsity", "edges": "graph_sparsity"}
 _BARS = "▁▂▃▄▅▆▇█"
-_WORDS = {True: "yes", False: "no", None: "undetermined"}
 
 
 def _say(console: Console, *lines: str, soft_wrap: bool = True) -> None:
@@ -93,7 +92,7 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         "Dense": f"test {plus_minus(dense['test'])}, val {plus_minus(dense['val'])}, {quantity(dense['macs'])} MACs"
     }
     if levels:
-        ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for part, key in _SPARSITIES.items()}
+        ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDES.items()}
         lines["Pruned"] = ", ".join(f"{part} {' to '.join(found)}" for part, found in ends.items())
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
         lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
@@ -114,7 +113,7 @@ def _winner(r: Mapping[str, Any], criterion: str) -> str:
     level = statistics.sparsest_winner(r["levels"], criterion)
     if level is None:
         return "undetermined" if statistics.undetermined(r["levels"], criterion) else "no level wins"
-    places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
+    places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDES.items())
     reading = "val" if level["test"] is None else "test"
     return (
         f"wins at level {level['level']}: {places}, {reading} {plus_minus(level[reading])}, "
@@ -127,7 +126,7 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
     known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
     if not known:
         return "unknown (it takes two levels with scores)"
-    values = {side: [v for found in known for v in found[side] if v is not None] for side in ("weights", "edges")}
+    values = {side: [v for found in known for v in found[side] if v is not None] for side in SIDES.values()}
     told = ", ".join(f"{side} {plus_minus(found)} %" for side, found in values.items())
     return f"from level to level {told} of all places"
 
@@ -206,10 +205,10 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     )  # fmt: skip
     console.print(_table(columns, rows, left=["initial weights"]))
     for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
-        verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in pair.winning.items())
+        verdict = ", ".join(f"{name} {VERDICTS[value]}" for name, value in pair.winning.items())
         console.print(f"{name}? {verdict}{_p_value(pair.p_worse)}", highlight=False)
     p, enough = result.p_weights, len(result.ticket.val) >= statistics.MIN_SEEDS
-    helps = _WORDS[p < statistics.SIGNIFICANCE if p is not None and enough else None]
+    helps = VERDICTS[p < statistics.SIGNIFICANCE if p is not None and enough else None]
     console.print(f"Do the ticket's own initial weights help? {helps}{_p_value(p)}", highlight=False)
 
 
@@ -256,7 +255,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
             name,
             *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
             str(info.classes),
-            _WORDS[present],
+            VERDICTS[present],
             escape(where),
         )
         for name, present, where in available(data_root)

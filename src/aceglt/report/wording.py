@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from aceglt.searches.statistics import mean_std
 
 UNKNOWN = "–"
+VERDICTS = {True: "yes", False: "no", None: "undetermined"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[TGMkhs]|min)\b|%)")
 
 

@@ -70,21 +70,6 @@ def paired_t_test(a: Sequence[float], b: Sequence[float], alternative: Alternati
     return float(stdtr(freedom, t if alternative == "less" else -t))
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected by Holm's method: with those below α, the chance that any is wrong is α."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, highest = [0.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = highest
-    return corrected
-
-
-def p_worse(level: Sequence[float], dense: Sequence[float]) -> float | None:
-    """The p-value of "`level` is worse than `dense`": one-sided, paired over seeds."""
-    return paired_t_test(level, dense, "less")
-
-
 def winning(dense: Readings, level: Readings) -> dict[str, bool | None]:
     """Whether `level` wins against `dense` under each criterion; `None` is undetermined.
 
@@ -104,7 +89,7 @@ def _wins(level: list[float] | None, dense: list[float] | None, by_t_test: bool 
         return None
     if not by_t_test:
         return mean_std(level)[0] >= mean_std(dense)[0] - TOLERANCE
-    p = p_worse(level, dense) if len(level) >= MIN_SEEDS else None
+    p = paired_t_test(level, dense, "less") if len(level) >= MIN_SEEDS else None
     return None if p is None else p >= SIGNIFICANCE
 
 
