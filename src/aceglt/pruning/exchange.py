@@ -89,9 +89,6 @@ class Scored:
     retained: Tensor  # [n] importance where alive
     pruned: Tensor  # [n] importance where dead
 
-    def __getitem__(self, part: slice) -> Scored:
-        return Scored(self.mask[part], self.retained[part], self.pruned[part])
-
 
 @dataclass(frozen=True)
 class Exchange:
@@ -124,16 +121,14 @@ def limits(mask: Tensor, parts: Sequence[slice], share_of_smaller: float) -> Lim
 
 def exchange(scored: Scored, k: Limits, keys: Sequence[Tensor], sampling: Sampling) -> Exchange:
     """Draw the least important of the retained part and the most important of the pruned part (lines 7 to 11 of
-    Algorithm 2), by DRAWS keys [1]."""
-    drawn = [_samples(scored[part], limit, keys, sampling) for part, limit in k]
-    dropped, added, sizes = zip(*drawn, strict=True)
-    return Exchange(scored, torch.cat(dropped), torch.cat(added), sum(sizes))
-
-
-def _samples(scored: Scored, k: int, keys: Sequence[Tensor], sampling: Sampling) -> tuple[Tensor, Tensor, int]:
-    """Both samples, made equal in size so that the sparsity stays exact, and that size."""
-    dropped = sampling(scored.retained, scored.mask, k, keys[0], least=True)
-    added = sampling(scored.pruned, ~scored.mask, k, keys[1])
-    counts = int(dropped.sum()), int(added.sum())
-    size = min(counts)
-    return trim(dropped, counts[0], size, keys[2]), trim(added, counts[1], size, keys[3]), size
+    Algorithm 2), by DRAWS keys [1]; made equal in size, so that the sparsity stays exact."""
+    dropped, added, total = torch.zeros_like(scored.mask), torch.zeros_like(scored.mask), 0
+    for part, limit in k:
+        mask = scored.mask[part]
+        least = sampling(scored.retained[part], mask, limit, keys[0], least=True)
+        most = sampling(scored.pruned[part], ~mask, limit, keys[1])
+        counts = int(least.sum()), int(most.sum())
+        size = min(counts)
+        dropped[part], added[part] = trim(least, counts[0], size, keys[2]), trim(most, counts[1], size, keys[3])
+        total += size
+    return Exchange(scored, dropped, added, total)

@@ -91,18 +91,10 @@ def _curve(
     x = [_percent(level[run.sparsity]) for level, _ in points]
     common = {"type": "scatter", "legendgroup": f"run {colour}", "meta": meta}
     upper, lower = [mean + std for mean, std in stats], [mean - std for mean, std in stats]
+    outline = {"mode": "lines", "x": x + x[::-1], "y": [_percent(value) for value in upper + lower[::-1]]}
     red, green, blue = (int(shade[i : i + 2], 16) for i in (1, 3, 5))
-    band = {
-        **common,
-        "mode": "lines",
-        "x": x + x[::-1],
-        "y": [_percent(value) for value in upper + lower[::-1]],
-        "fill": "toself",
-        "fillcolor": f"rgba({red},{green},{blue},0.16)",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    area = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.16)", "line": {"width": 0}}
+    band = {**common, **outline, **area, "hoverinfo": "skip", "showlegend": False}
     line = {
         **common,
         "mode": "lines+markers",

@@ -12,7 +12,7 @@ from typing import Any
 
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
-from aceglt.report.view import READINGS, RunView, by_setting, macs_of, place, text
+from aceglt.report.view import READINGS, SIDES, RunView, by_setting, macs_of, text
 from aceglt.report.wording import counted, escape, percent, plus_minus
 
 
@@ -93,8 +93,9 @@ def _outcome(run: RunView) -> str:
         return f"no level keeps dense's validation {run.metric}"
     macs, dense = macs_of(run.best), macs_of(run.dense)
     saves = f", and saves {percent(1 - macs / dense)} of the inference MACs" if dense and macs is not None else ""
-    reaches = f"reaches {_reading(run, run.best)}"
-    return f"the sparsest ticket that wins on validation ({place(run.best)}) {reaches}{saves}"
+    pruned = " and ".join(f"{percent(run.best[key])} of the {part}" for key, part in SIDES.items())
+    place, reaches = f"level {run.best['level']}, {pruned} pruned", f"reaches {_reading(run, run.best)}"
+    return f"the sparsest ticket that wins on validation ({place}) {reaches}{saves}"
 
 
 def _reading(run: RunView, entry: Any) -> str:

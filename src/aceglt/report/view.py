@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aceglt.report.wording import percent
 from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
@@ -96,9 +95,3 @@ def macs_of(entry: Mapping[str, Any]) -> float | None:
     if isinstance(macs, list):
         return mean_std(macs)[0] if macs else None
     return None if macs is None else float(macs)
-
-
-def place(winner: Mapping[str, Any]) -> str:
-    """Where a level stands, in words."""
-    pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in SIDES.items())
-    return f"level {winner['level']}, {pruned} pruned"

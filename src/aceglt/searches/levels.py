@@ -158,7 +158,12 @@ class Search:
         began = time.monotonic()
         result = self._fit(level, masks, self.config.epochs, "retrain" if level else "dense", watch=watch)
         assert result.params is not None
-        test = self._read_test(level, result.params, masks) if self.config.test else None
+        test = None
+        if self.config.test:
+            if self.observer is not None:
+                self.observer.on_test(level)
+            made = outputs(self.problem, self.backbone, result.params, masks, "test", self.parts, self.backend)
+            test = [float(value) for value in self.problem.measure(made, "test")]
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
 
     def _fit(
@@ -196,12 +201,6 @@ class Search:
             )
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None
-
-    def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
-        if self.observer is not None:
-            self.observer.on_test(level)
-        made = outputs(self.problem, self.backbone, params, masks, "test", self.parts, self.backend)
-        return [float(v) for v in self.problem.measure(made, "test")]
 
     def macs(self, alive: Counts | None = None) -> int:
         """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""

@@ -28,7 +28,8 @@ _LEVEL = {
     "diagnostics": OBJECT,
 }
 _CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
-_FLUCTUATION = {side: [(NUMBER,)] for side in ("weights", "edges")}
+_SIDES = ("weights", "edges")
+_FLUCTUATION = {side: [(NUMBER,)] for side in _SIDES}
 _EXCERPT = {"seed": COUNT, "edges": [[COUNT]]}
 _SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
 _MOST_EDGES = 1000
@@ -45,43 +46,35 @@ _RESULTS = {
 
 
 def check_results(results: Mapping[str, Any]) -> None:
-    """Raise ValueError unless this is what `summarise` makes, possibly with more in it."""
+    """Raise ValueError unless this is what `summarise` makes, possibly with more in it.
+
+    Earlier results lack fluctuation and excerpt; of the diagnostics, a method may leave out any, or say more.
+    """
     check(results, _RESULTS, "results")
     entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
     if len(entries) != 1 + len(results["levels"]):
         raise ValueError("two levels have the same number")
     if not results["seeds"]:
         raise ValueError("there are no seeds")
-    for level in results["levels"]:
-        _check_diagnostics(level["diagnostics"])
-    _check_importance(results)
-    for name, entry in entries.items():
-        for reading in ("val", "test", "epoch"):
-            found = entry[reading]
-            if found is not None and len(found) != len(results["seeds"]):
-                raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
-
-
-def _check_diagnostics(diagnostics: Mapping[str, Any]) -> None:
-    """A method may leave out any of them, or say more."""
-    for side in ("weights", "edges"):
-        found = diagnostics.get(side) or {}
-        check(found, OBJECT, f"diagnostics.{side}")
-        check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
-
-
-def _check_importance(results: Mapping[str, Any]) -> None:
-    """Fluctuation and excerpt, which earlier results lack."""
     check(results.get("excerpt"), (_EXCERPT,), "excerpt")
     edges = results["excerpt"]["edges"] if results.get("excerpt") else []
     if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
         raise ValueError(f"excerpt.edges must be at most {_MOST_EDGES} pairs of nodes")
     for level in results["levels"]:
-        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
+        for side in _SIDES:
+            found = level["diagnostics"].get(side) or {}
+            check(found, OBJECT, f"diagnostics.{side}")
+            check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
         seen = level.get("excerpt")
+        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
         check(seen, (_SEEN,), "excerpt of a level")
-        if seen and any(part is not None and len(part) != len(edges) for part in (seen[name] for name in _SEEN)):
+        if seen and any(seen[name] is not None and len(seen[name]) != len(edges) for name in _SEEN):
             raise ValueError("the excerpt of a level is not of the excerpt's edges")
+    for name, entry in entries.items():
+        for reading in ("val", "test", "epoch"):
+            found = entry[reading]
+            if found is not None and len(found) != len(results["seeds"]):
+                raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
 
 
 def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
