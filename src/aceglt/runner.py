@@ -31,11 +31,10 @@ from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir
-from aceglt.searches.levels import Search, SearchObserver, prune_iteratively
+from aceglt.searches.levels import Search, SearchObserver, enough, prune_iteratively
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State
 from aceglt.searches.statistics import best_level
-from aceglt.searches.stopping import enough
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.determinism import deterministic_torch

@@ -69,23 +69,20 @@ class SearchProgress(Bar):
         if self._console.is_terminal:
             done, text = self._skipped + self._done, self._text(epoch, epochs)
             self._bar.update(self._task, completed=done, description=text, left=self._left())
-        elif epoch == epochs and self._phase in _ISOLATED:
-            self._end(runs, now)
+        elif epoch == epochs and self._phase in _ISOLATED:  # worth a line in a log, once all runs have ended
+            self._ended += runs
+            self._sum += runs * self._best
+            if self._ended == self._runs:
+                self._say(now, f"{self._where()} · best val {self._sum / self._runs:.4f}")
         elif now - self._shown >= _QUIET_SECONDS:
-            self._shown = now
-            self._console.print(f"{self._text(epoch, epochs)} · {self._left()}", highlight=False)
+            self._say(now, self._text(epoch, epochs))
 
     def on_test(self, level: int) -> None:
         """Nothing to show."""
 
-    def _end(self, runs: int, now: float) -> None:
-        """Runs end a training in isolation; once all have, that is worth a line in a log."""
-        self._ended += runs
-        self._sum += runs * self._best
-        if self._ended == self._runs:
-            self._shown = now
-            mean = self._sum / self._runs
-            self._console.print(f"{self._where()} · best val {mean:.4f} · {self._left()}", highlight=False)
+    def _say(self, now: float, text: str) -> None:
+        self._shown = now
+        self._console.print(f"{text} · {self._left()}", highlight=False)
 
     def _where(self) -> str:
         level = "dense" if self._level == 0 else f"level {self._level}/{max(self._levels, self._level)}"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import Protocol
 
 import torch
@@ -28,7 +29,8 @@ from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.state import Outcome, Selected, State
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
+from aceglt.searches.statistics import winning
 from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
@@ -46,6 +48,30 @@ def prune_iteratively(
             yield state, None
         state, params = search.retrain(state)  # lines 3 and 4: M becomes M', weights are rewound to W_init
         yield state, params
+
+
+def enough(search: Search, state: State) -> bool:
+    """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
+    c, dense = search.config, state.dense
+
+    def loses(record: LevelRecord) -> bool:
+        """By the `strict` criterion, which reads validation alone."""
+        return dense is not None and not winning(dense, record.outcome)["strict"]
+
+    if state.level >= c.levels:
+        return True
+    if state.records:
+        model, graph = state.records[-1].sparsity(search.total)
+        reached = (c.target_model is not None and model >= c.target_model) or (
+            c.target_graph is not None and graph >= c.target_graph
+        )
+        streak = len(list(takewhile(loses, reversed(state.records))))
+        if reached or (c.patience is not None and streak >= c.patience):
+            return True
+    keep, alive = search.keep(state), search.start_masks(state).alive
+    shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
+    idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
+    return idle or 0 in (keep.weights, keep.edges)
 
 
 class SearchObserver(Protocol):
