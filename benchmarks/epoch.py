@@ -21,7 +21,7 @@ from benchmarks.reference import Reference
 HIDDEN = 512
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
 SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="best")
-_SECONDS = 1.0  # that a measurement may take, before repetitions
+SECONDS = 1.0  # that a measurement may take, before repetitions
 _SLOW = 4.0  # seconds from which on one measurement has to do
 
 
@@ -72,6 +72,6 @@ def per_epoch(train: Any, device: str) -> float:
     short, long = fastest(lambda: train(few), device, 1), fastest(lambda: train(more), device, 1)
     if long > _SLOW:
         return (long - short) / (more - few)
-    many = few + max(2, min(100, int(_SECONDS * more / long)))
+    many = few + max(2, min(100, int(SECONDS * more / long)))
     short = fastest(lambda: train(few), device, 3)
     return max(1e-5, (fastest(lambda: train(many), device, 3) - short) / (many - few))

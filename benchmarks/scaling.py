@@ -32,7 +32,12 @@ from aceglt.problems.base import Problem, Soft
 from aceglt.training.fit import fit
 from aceglt.training.partitions import WHOLE, Parts
 
-SHORT: dict[str, Any] = {"levels": 3, "seeds": 1, "epochs": 10, "method_options": {"rounds": 1, "refine_epochs": 5}}
+SHORT: dict[str, Any] = {
+    "levels": 3,
+    "seeds": 1,
+    "epochs": 10,
+    "method_options": {"rounds": 1, "refine_epochs": 5, "keep": "last"},
+}
 """The ACE search with reduced epochs."""
 SCALES = (0.25, 0.5, 0.75, 1.0)
 """Of the graphs that the CPU's line goes through."""

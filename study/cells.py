@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from aceglt.config.formats import from_format_1
 from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
 from aceglt.reproduction.layouts import OURS, PAPER_AXES, SMALL
@@ -112,7 +113,14 @@ def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]
 def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
     """All kept results of a part."""
     for path in sorted((folder / part.name).glob("*.json")):
-        yield from json.loads(path.read_text())
+        yield from map(_in_todays_words, json.loads(path.read_text()))
+
+
+def _in_todays_words(result: Results) -> Results:
+    """Results that were kept when ours was `ace` without rounds, and configurations said only what was not the
+    default."""
+    cell, config = result["cell"].replace(f"/ace/{OURS}", f"/ugs/{OURS}"), from_format_1(result["config"])
+    return {**result, "cell": cell, "config": config}
 
 
 def by_cell(part: Part, folder: Path = ROOT) -> dict[Cell, Results]:
@@ -143,7 +151,7 @@ def _kept(part: Part, results: dict[tuple[str, str], Results]) -> Iterator[tuple
 
 
 def _identity(result: Results) -> tuple[str, str]:
-    return result["cell"], result["config"]["split"]
+    return result["cell"], result["config"]["split"] or _GIVEN  # link prediction has no split of nodes
 
 
 def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, code: str) -> Results:

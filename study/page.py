@@ -39,7 +39,7 @@ from study.compare import FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
 _NAMES = {
-    "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, as published", OURS: "ours",
+    "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, literal reading", OURS: "ours",
     DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
 }  # fmt: skip
 _NONE = "…"  # not searched

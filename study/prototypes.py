@@ -24,7 +24,7 @@ from aceglt.numerics.masks import Masks, Scores
 from aceglt.problems.base import Problem
 from aceglt.problems.signals import Teacher
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.levels import Search
+from aceglt.searches.levels import Search, outputs
 from aceglt.training.fit import Fit, Watch
 
 WARM = 50
@@ -62,15 +62,17 @@ def averaged_teacher(search: Search, warm: int = WARM) -> Search:
     def add(runs: slice, epoch: int, scores: Scores) -> bool:
         if epoch > warm:
             params = Params(scores.weights, search.start.other[runs])
-            made = predict(search.problem, search.backbone, params, scores.edges.bool(), scores.edges)
-            totals[runs.start] = totals.get(runs.start, 0.0) + made.detach()
+            made = outputs(search.problem, search.backbone, params, search.full_masks()[runs], backend=search.backend)
+            totals[runs.start] = totals.get(runs.start, 0.0) + made.softmax(dim=-1)
         return False
 
     search.train(0, search.full_masks(), watch=add)
     total = torch.cat([totals[first] for first in sorted(totals)])
     made = (total / total.sum(dim=-1, keepdim=True)).log()
     c = search.config
-    return replace(search, signal=KnownTeacher(c.beta, c.teacher_temperature, c.teacher_smoothing, made))
+    return replace(
+        search, signal=KnownTeacher(c.scoring.beta, c.scoring.teacher_temperature, c.scoring.teacher_smoothing, made)
+    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class ByEffect(Ranking):
 
 def edges_by_effect(search: Search, probes: int = PROBES) -> Search:
     _, params = search.train(0, search.full_masks())
-    return replace(search, ranking=ByEffect(search.config.balance, 0.0, search, params, probes))
+    return replace(search, ranking=ByEffect(search.config.pruning.balance, 0.0, search, params, probes))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from aceglt import datasets
-from aceglt.config import Config, resolve
+from aceglt.config import SETTINGS, Config, resolve
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
@@ -45,7 +45,8 @@ _NUMBERS = ("dense", "mean", *(f"step {i + 1}" for i in range(STEPS)))
 _HEADS = ("dataset", "axis", "fold", "settings", "seeds", "config", "device", *_NUMBERS)
 Line = dict[str, str]
 _OPTIONS = {f.name for f in fields(Ace)}
-_SETTINGS = {f.name for f in fields(Config)}
+_SETTINGS = set(SETTINGS)
+_EXCHANGE = {"exchange": 0.05, "keep": "last", "temperature": 0.0, "replacement": False}  # unless it is assigned
 _NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 
 
@@ -126,8 +127,8 @@ def means(lines: Sequence[Line], folds: Sequence[int] = FOLDS, seeds: int = SEED
 
 def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS) -> dict[str, Any]:
     """Ours, with other values for what is assigned; "rounds=3" and the like are of the method."""
-    made: dict[str, Any] = {**ours, "method": "ace"}
-    options = dict(made.pop("method_options"))
+    made: dict[str, Any] = {**ours}
+    options: dict[str, Any] = {}
     for assignment in assignments:
         name, _, text = assignment.partition("=")
         try:
@@ -135,10 +136,11 @@ def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS)
         except ValueError:
             value = text
         (options if name in _OPTIONS else made)[name] = value
+    made.setdefault("method", "ace" if options else "ugs")
     if made["method"] == "ace":
-        return {**made, "method_options": options}
-    if given := sorted(_OPTIONS & {assignment.partition("=")[0] for assignment in assignments}):
-        raise ConfigError(f"{', '.join(given)} is for the method ace; found method {made['method']}")
+        return {**made, "method_options": {**_EXCHANGE, **options}}
+    if options:
+        raise ConfigError(f"{', '.join(sorted(options))} is for the method ace; found method {made['method']}")
     return {**made, "method_options": {}}
 
 
@@ -146,8 +148,8 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int, our
     """The settings of a search beside the preset's."""
     trained = resolve("paper", dataset=dataset)
     fixed = {
-        **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.lr,
-        "weight_decay": trained.weight_decay,
+        **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.training.lr,
+        "weight_decay": trained.training.weight_decay,
     }  # fmt: skip
     changed = settings(assignments, ours)
     if taken := sorted(fixed.keys() & changed.keys()):
@@ -157,8 +159,8 @@ def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int, our
     prototype = changed.get("prototype", "none")
     if str(prototype) not in PROTOTYPES:
         raise ConfigError(f"no prototype '{prototype}'; there are {', '.join(PROTOTYPES)}")
-    if prototype != "none" and (changed["method"] != "ace" or changed["signal"] != "teacher"):
-        raise ConfigError(f"prototype '{prototype}' needs method=ace and signal=teacher")
+    if prototype != "none" and (changed["method"] not in ("ugs", "ace") or changed["signal"] != "teacher"):
+        raise ConfigError(f"prototype '{prototype}' needs method=ugs or ace and signal=teacher")
     return {**fixed, **changed}
 
 

@@ -80,7 +80,12 @@ METHOD_ROWS = {
     "random": MethodRow(Random),
     "ugs": MethodRow(Ugs, diagnostics=SIDES),
     "gebt": MethodRow(Gebt, {"max_epochs": 8}, irreversible=None, diagnostics=("gebt",), may_stop_early=True),
-    "ace": MethodRow(Ace, {"rounds": 2, "refine_epochs": 3}, irreversible=False, diagnostics=(*SIDES, "ace")),
+    "ace": MethodRow(
+        Ace,
+        {"rounds": 2, "refine_epochs": 3, "exchange": 0.05, "keep": "last"},
+        irreversible=False,
+        diagnostics=(*SIDES, "ace"),
+    ),
 }
 BACKBONE_ROWS = {
     "gcn": BackboneRow(lambda problem: GCN(problem.x.shape[1], problem.out_features, 6)),
@@ -325,7 +330,7 @@ def a_dead_edge_is_a_deleted_edge(combined: Combination, tmp_path: Path) -> None
     given = outputs(search.problem, search.backbone, found.params, masks, "test")
     view = search.problem.view("test")
     place = view or search.problem
-    alive = masks.edges if view is None else view.spread(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges)
     for run in range(len(SEEDS)):
         kept = Graph(place.graph.num_nodes, place.graph.edges[:, alive[run]], place.graph.directed)
         ones = torch.ones(1, kept.num_edges)

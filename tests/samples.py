@@ -35,14 +35,14 @@ def random_masks(total: Counts, keep: Counts, seeds: Sequence[int] = (0,)) -> Ma
     return Masks(side(total.weights, keep.weights, "weights"), side(total.edges, keep.edges, "edges"))
 
 
-def tiny_data(seed: int = 0, nodes: int = 30, classes: int = 3, features: int = 12) -> Any:
+def tiny_data(seed: int = 0, nodes: int = 30, classes: int = 3, features: int = 12, density: float = 0.5) -> Any:
     """What a PyG `Data` holds: classes in turn, mostly edges within a class, features that hint at the class."""
     g = generator(seed)
     y = torch.arange(nodes) % classes
     likely = torch.where(y[:, None] == y[None, :], 0.3, 0.05)
     edge_index = (torch.rand(nodes, nodes, generator=g) < likely).triu(1).nonzero().t().contiguous()
     x = torch.rand(nodes, features, generator=g) + 0.3 * torch.nn.functional.one_hot(y % features, features)
-    x = x * (torch.rand(nodes, features, generator=g) < 0.5)
+    x = x * (torch.rand(nodes, features, generator=g) < density)
     part = torch.arange(nodes) // (2 * classes)
     return SimpleNamespace(
         x=x.to(torch.get_default_dtype()),

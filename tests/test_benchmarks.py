@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarks, "alone", lambda work, *args, **options: work(*args, **options))
     monkeypatch.setattr(epoch, "problem_of", lambda name, data_root, device: tiny_problem())
     monkeypatch.setattr(epoch, "HIDDEN", 8)
-    monkeypatch.setattr(epoch, "_SECONDS", 0.0)
+    monkeypatch.setattr(epoch, "SECONDS", 0.0)
     monkeypatch.setattr("benchmarks.machine.rates", lambda device: RATES)
 
 
@@ -66,10 +67,7 @@ def test_exponents_are_slopes_from_a_hundred_thousand_edges_on() -> None:
 def test_the_floor_counts_what_is_written_down() -> None:
     problem: Any = tiny_problem()
     backbone = build("gcn", problem.x.shape[1], problem.out_features, 8)
-    whole: Any = type("Whole", (), {})()
-    for name in ("graph", "features"):
-        setattr(whole, name, getattr(problem, name))
-    whole.focus = lambda split, steps: None  # all nodes are needed
+    whole: Any = SimpleNamespace(graph=problem.graph, features=problem.features, reads=lambda split: None)
     nodes, z = problem.graph.num_nodes, problem.features.nnz
     arcs, out, p = 2 * problem.graph.num_edges + nodes, problem.out_features, backbone.prunable.size
     work = floor.work(whole, backbone)

@@ -17,9 +17,6 @@ ORDER = (
     "__main__",
 )  # fmt: skip
 
-EXCEPTIONS = {"aceglt.config.own": "aceglt.methods"}
-"""Modules that still go against the order, and the folder that they go to: none may be added."""
-
 
 @dataclass(frozen=True)
 class Import:
@@ -77,12 +74,6 @@ def against_the_order(found: Import) -> bool:
     return not found.for_types and bool(importer) and _place(imported) > _place(importer)
 
 
-def excepted(found: Import) -> bool:
-    """Whether an import is one of those that may still go against the order."""
-    folder = EXCEPTIONS.get(found.importer)
-    return folder is not None and f"{found.imported}.".startswith(f"{folder}.")
-
-
 def _place(name: str) -> int:
     return ORDER.index(name.partition(".")[0]) if name else len(ORDER)
 
@@ -127,16 +118,11 @@ def test_the_map_shows_the_folders_in_this_order() -> None:
 def test_a_module_imports_only_what_stands_before_it(folder: str) -> None:
     own = [name for name in MODULES if name.split(".")[1:2] == [folder]]
     wrong = [one for name in own for one in imports(name, MODULES) if against_the_order(one)]
-    assert [str(one) for one in wrong if not excepted(one)] == []
-
-
-def test_every_exception_is_still_needed() -> None:
-    wrong = [one for name in MODULES for one in imports(name, MODULES) if against_the_order(one)]
-    assert {one.importer for one in wrong if excepted(one)} == set(EXCEPTIONS)
+    assert [str(one) for one in wrong] == []
 
 
 def test_no_import_leads_back_to_where_it_began() -> None:
-    found = [one for name in MODULES for one in imports(name, MODULES) if not excepted(one)]
+    found = [one for name in MODULES for one in imports(name, MODULES)]
     assert [str(one) for one in cycle(found)] == []
 
 

@@ -143,7 +143,7 @@ def test_what_a_ticket_names_is_not_imported(tmp_path: Path, monkeypatch: pytest
     ticket = own_search(levels=1).tickets[0]
     (tmp_path / "trap.py").write_text("raise SystemExit('code of a ticket was run')")
     monkeypatch.chdir(tmp_path)
-    trap = replace(ticket, config=replace(ticket.config, backbone="trap:Net", loss=None, metric=None))
+    trap = replace(ticket, config=ticket.config.replace(backbone="trap:Net", loss=None, metric=None))
     trap.save(tmp_path / "ticket")
     with pytest.raises(TicketError, match="trap:Net"):
         aceglt.evaluate(tmp_path / "ticket", data())
@@ -151,7 +151,7 @@ def test_what_a_ticket_names_is_not_imported(tmp_path: Path, monkeypatch: pytest
 
 def test_a_chosen_function_of_names_is_recorded_as_names() -> None:
     result = own_search(levels=1, prunable=lambda name, value: name.startswith("first") and value.dim() == 2)
-    assert result.config.prunable == ("first.lin_l.weight", "first.lin_r.weight")
+    assert result.config.pruning.prunable == ("first.lin_l.weight", "first.lin_r.weight")
     same = own_search(levels=1, prunable=["first.*.weight"])
     assert torch.equal(result.tickets[0].trained.prunable, same.tickets[0].trained.prunable)
 

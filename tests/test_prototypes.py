@@ -26,7 +26,7 @@ def make_search(epochs: int, **settings: float) -> Search:
     problem = tiny_problem()
     plain = {"teacher_smoothing": 0.0, "teacher_temperature": 1.0}
     config = Config(seeds=SEEDS, epochs=epochs, hidden=8, **{**plain, **settings})
-    return Search(problem, GCN(problem.x.shape[1], problem.num_classes, config.hidden), Ugs(), config)
+    return Search(problem, GCN(problem.x.shape[1], problem.num_classes, config.backbone_options.hidden), Ugs(), config)
 
 
 def taught(epochs: int, warm: int) -> Tensor:

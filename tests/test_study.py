@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aceglt
-from aceglt.config import Config, resolve
+from aceglt.config import Scoring, resolve
 from aceglt.config.own import take
 from aceglt.datasets import load
 from aceglt.errors import ConfigError
+from aceglt.methods import Ace
 from aceglt.methods.build import build_method
 from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.reproduction.summary import levels_csv
@@ -78,7 +79,7 @@ def test_the_best_is_the_highest_mean_and_a_star_needs_consistency() -> None:
     better = [value + 0.02 + 0.001 * i for i, value in enumerate(level)]
     mixed = [0.9, 0.6, 0.9, 0.6, 0.9]
     group = group_of(
-        result("ugs", [level] * 3), result("ace", [mixed] * 3), result("ace", [better] * 3, variant="ours")
+        result("ugs", [level] * 3), result("ace", [mixed] * 3), result("ugs", [better] * 3, variant="ours")
     )
     assert list(group.results) == ["ugs", "ace", "ours"]
     assert group.best == "ace"
@@ -90,19 +91,19 @@ def test_levels_below_another_method_are_found_after_correction() -> None:
     low = [0.60, 0.61, 0.62, 0.63, 0.64]
     high = [0.70 + 0.001 * i for i in range(5)]
     close = [value + (0.001 if i else 0.01) for i, value in enumerate(low)]  # p is below 0.05, but not twice as high
-    group = group_of(result("ugs", [low, high, close]), result("ace", [low, low, low], variant="ours"))
+    group = group_of(result("ugs", [low, high, close]), result("ugs", [low, low, low], variant="ours"))
     assert group.below() == ["ugs at level 2"]
 
 
 def test_methods_are_compared_on_the_seeds_that_both_have() -> None:
-    few, many = result("ugs", [[0.5], [0.5]]), result("ace", [[0.6, 0.1], [0.6, 0.1]], variant="ours")
+    few, many = result("ugs", [[0.5], [0.5]]), result("ugs", [[0.6, 0.1], [0.6, 0.1]], variant="ours")
     group = group_of(few, many)
     assert group.means("ours") == [pytest.approx(0.6)]
     assert group.results["ours"]["dense"]["test"] == [0.8]
 
 
 def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
-    names = ["citeseer/gcn/model/random", "citeseer/gcn/model/ace/ours"]
+    names = ["citeseer/gcn/model/random", "citeseer/gcn/model/ugs/ours"]
     table1 = replace(cells.TABLE1, scales=[Scale(levels=2, epochs=2, settings={"hidden": 4})])
     kept = tmp_path / "kept"
     reproduce("table1", cells=names, out=tmp_path / "out", seeds=1, **TINY)
@@ -112,8 +113,8 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert cells.collect(table1, tmp_path / "out", "def", kept) == names[1:]
     random, ours = cells.load(table1, kept)
     assert (random["seeds"], ours["seeds"], random["code"], ours["code"]) == ([0], [0, 1], "abc", "def")
-    assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ace/ours --seeds 0,1"
-    assert [set(level["diagnostics"]) for level in (random["levels"][0], ours["levels"][0])] == [set(), {"ace"}]
+    assert ours["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ugs/ours --seeds 0,1"
+    assert [set(level["diagnostics"]) for level in (random["levels"][0], ours["levels"][0])] == [set(), set()]
     pytest.importorskip("matplotlib")
     page.write(kept, tmp_path / "docs", readme=tmp_path / "README.md")
     text = (tmp_path / "docs" / "table1.md").read_text()
@@ -231,10 +232,10 @@ def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -
 def test_the_overview_counts_complete_cells_and_names_the_exceptions() -> None:
     low, high = [0.70 + 0.001 * i for i in range(5)], [0.80 + 0.001 * i for i in range(5)]
     others = [result(method, [low] * 3) for method in ("random", "ugs", "gebt", "ace")]
-    first = page.page(groups([*others, result("ace", [high] * 3, variant="ours")]), ["gcn"])
+    first = page.page(groups([*others, result("ugs", [high] * 3, variant="ours")]), ["gcn"])
     assert "highest mean in 1 of the 1 cells that all five methods have searched. Levels" in first
     last = page.page(
-        groups([*others[:3], result("ace", [high] * 3), result("ace", [low] * 3, variant="ours")]), ["gcn"]
+        groups([*others[:3], result("ace", [high] * 3), result("ugs", [low] * 3, variant="ours")]), ["gcn"]
     )
     assert "highest mean in 0 of the 1 cells that all five methods have searched; not in cora/gcn/model (ACE" in last
     assert "cora/gcn/model: ace at level 2, ace at level 3." in last
@@ -253,7 +254,7 @@ def test_folds_train_on_nodes_that_the_split_trains_or_validates_on() -> None:
 
 
 def test_settings_in_the_place_of_ours() -> None:
-    assert tune.settings([])["teacher_temperature"] == Config.teacher_temperature
+    assert tune.settings([])["teacher_temperature"] == Scoring.teacher_temperature
     made = tune.settings(["teacher_temperature=0.5", "rounds=3", "balance=0"])
     assert (made["teacher_temperature"], made["balance"]) == (0.5, 0)
     assert made["method_options"]["rounds"] == 3
@@ -331,7 +332,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], said: str, tmp_pat
 
 def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_dense() -> None:
     same = [0.80] * 5  # as dense
-    results = [result("ugs", [same] * 3), result("ace", [same, [0.85] * 5, [0.83] * 5], variant="ours")]
+    results = [result("ugs", [same] * 3), result("ugs", [same, [0.85] * 5, [0.83] * 5], variant="ours")]
     heads, _, ugs, ours = page.cost(groups(results)).splitlines()
     assert heads == "|  | epochs of choosing | model axis | graph axis |"
     assert ugs == "| UGS | 180 | +0.00 | … |"
@@ -345,8 +346,11 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
         (["test=true"], "test is no setting to tune"),
         (["preset=ugs"], "preset is no setting to tune"),
         (["levels=3"], "levels is the same in all searches for tuning"),
-        (["prototype=averaged-teacher", "signal=labels"], "'averaged-teacher' needs method=ace and signal=teacher"),
-        (["prototype=averaged-scores", "method=gebt"], "'averaged-scores' needs method=ace"),
+        (
+            ["prototype=averaged-teacher", "signal=labels"],
+            "'averaged-teacher' needs method=ugs or ace and signal=teacher",
+        ),
+        (["prototype=averaged-scores", "method=gebt"], "'averaged-scores' needs method=ugs"),
         (["prototype=nothing"], "no prototype 'nothing'; there are none, averaged-teacher, edges-by-effect"),
     ],
 )
@@ -361,11 +365,11 @@ def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None
     cell = replace(cell, settings={**cell.settings, "hidden": 16, "epochs": 20})
     heads, *rows = csv.reader(measure.score_quantiles(cells=[cell], seeds=1).splitlines())
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
-    config = replace(cell.config(Scale(seeds=1)), test=False)
-    assert config.signal == ("teacher" if variant else "labels")
+    config = cell.config(Scale(seeds=1)).replace(test=False)
+    assert config.scoring.signal == ("teacher" if variant else "labels")
     search = tune.build_search(load("citeseer"), config)
     level = search.level(search.train_dense(State()))
-    scores = level.train_scores(level.masks, build_method(config).refine_epochs, "refine 1").scores
+    scores = level.train_scores(level.masks, Ace.refine_epochs, "refine 1").scores
     for row, side in zip(rows, ("weights", "edges"), strict=True):
         values = getattr(scores, side).abs()
         assert row[:4] == ["citeseer", variant or "published", side, "1"]
@@ -380,7 +384,7 @@ def test_teachers_are_measured_on_validation_nodes() -> None:
     _, (*place, plain, smoothed) = csv.reader(found.splitlines())
     assert place == ["citeseer", "0", "1"]
     data = load("citeseer")
-    for shown, smoothing in ((plain, 0.0), (smoothed, Config().teacher_smoothing)):
+    for shown, smoothing in ((plain, 0.0), (smoothed, Scoring.teacher_smoothing)):
         taught = {"signal": "teacher", "teacher_smoothing": smoothing, "test": False}
         soft = (
             tune.build_search(data, resolve("paper", dataset="citeseer", **taught, **small)).train_dense(State()).soft

@@ -59,7 +59,7 @@ def test_of_several_random_draws_each_run_takes_its_best_on_validation() -> None
 def records(method: Method, axis: str) -> Any:
     problem = tiny_problem()
     config = Config(seeds=(0, 1), epochs=4, hidden=6, axis=axis, signal="labels")
-    search = Search(problem, GCN(problem.x.shape[1], problem.num_classes, config.hidden), method, config)
+    search = Search(problem, GCN(problem.x.shape[1], problem.num_classes, 6), method, config)
     state = search.train_dense(State())
     for _ in range(2):
         state, _ = search.retrain(search.select(state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def random_ticket(
     data = data if data is not None else graph()
     of = Graph.from_edge_index(data.edge_index, data.num_nodes)
     config = Config(dataset="data", backbone=backbone, hidden=hidden, seeds=(seed,), layers=layers)
-    network = build(backbone, data.x.shape[1], 2, hidden, **config.backbone_options)
+    network = build(backbone, data.x.shape[1], 2, **asdict(config.backbone_options))
     generator = torch.Generator().manual_seed(seed)
 
     def mask(count: int) -> torch.Tensor:

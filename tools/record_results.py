@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "random": {},
     "ugs": {},
     "gebt": {"max_epochs": 8},
-    "ace": {"rounds": 2, "refine_epochs": 3},
+    "ace": {"rounds": 2, "refine_epochs": 3, "exchange": 0.05, "keep": "last"},
 }
 BACKBONES: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 64},

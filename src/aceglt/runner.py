@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,6 +41,11 @@ from aceglt.training.determinism import deterministic_torch
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
 from aceglt.training.setup import build_backbone, build_parts, pick_device
 from aceglt.version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aceglt.config.keywords import Settings
 
 TICKETS = ("best", "all", "none")
 
@@ -82,7 +87,7 @@ def search(
     tensorboard: bool = False,
     observer: SearchObserver | None = None,
     command: str | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> SearchResult:
     """Search for graph lottery tickets.
 
@@ -131,7 +136,7 @@ def search(
     chosen = frozenset(n for n in PLANNED if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
-        stack.enter_context(deterministic_torch(config.deterministic))
+        stack.enter_context(deterministic_torch(config.training.deterministic))
         stack.enter_context(processes.joined())
         source = data if data is not None else datasets.load(config.dataset, data_root)
         name = config.dataset if data is not None else None
@@ -140,7 +145,7 @@ def search(
         backbone = build_backbone(config, problem, own)
         _check_processes(config, backbone)
         if own.prunable is not None:
-            config = replace(config, prunable=tuple(name for name, _ in backbone.prunable.shapes))
+            config = config.replace(prunable=tuple(name for name, _ in backbone.prunable.shapes))
         leads = processes.leads()
         run = stack.enter_context(RunDir(out)) if out is not None and leads else None
         planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
@@ -164,7 +169,7 @@ def _plan(planner: Planner, run: RunDir | None) -> Plan:
 
 def _check_processes(config: Config, backbone: Backbone) -> None:
     count = processes.count()
-    for name, found in (("partitions", config.partitions), ("parts_per_step", config.parts_per_step)):
+    for name, found in (("partitions", config.training.partitions), ("parts_per_step", config.training.parts_per_step)):
         if found < count:
             raise ConfigError(
                 f"{count} processes share the parts of a step, so partitions and parts_per_step must be {count} or "
@@ -202,7 +207,7 @@ class _Runner:
     def _follow(self, plan: Plan) -> None:
         """Search as a plan says."""
         self.plan = plan
-        self.config = replace(self.planner.config, checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
+        self.config = self.planner.config.replace(checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
         backbone, parts = self.planner.variant(plan.checkpoint_blocks), build_parts(self.config)
         at_once = plan.runs_at_once if self.problem.device.type == "cuda" else None
         self.search = Search(self.problem, backbone, self.method, self.config, self, at_once, parts)

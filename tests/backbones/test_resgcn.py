@@ -123,11 +123,8 @@ def naive_messages(graph: Graph, x: Tensor, scores: Tensor, temperature: Tensor,
 
 
 @pytest.mark.parametrize(("edge_features", "safe_range"), [(0, 80.0), (0, 0.0), (EDGE_FEATURES, 80.0)])
-def test_a_score_multiplies_after_the_softmax(
-    monkeypatch: pytest.MonkeyPatch, edge_features: int, safe_range: float
-) -> None:
+def test_a_score_multiplies_after_the_softmax(edge_features: int, safe_range: float) -> None:
     """Where exponents are in a safe range, where they are not, and with edge features."""
-    monkeypatch.setattr(ops, "_SAFE_RANGE", safe_range)
     graph = random_graph()
     leaves = {
         "x": draw(1, NODES, HIDDEN), "scores": draw(1, graph.num_edges, seed=1), "temperature": draw(1, seed=2),
@@ -138,7 +135,7 @@ def test_a_score_multiplies_after_the_softmax(
     batch = with_features(graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), False), attr)
     terms = (leaves["weight"], leaves["bias"]) if edge_features else None
     out = ops.softmax_messages(
-        batch, leaves["x"], ops.arc_values(batch, leaves["scores"]), leaves["temperature"], terms
+        batch, leaves["x"], ops.arc_values(batch, leaves["scores"]), leaves["temperature"], terms, safe_range
     )
     term = attr @ leaves["weight"][0] + leaves["bias"][0] if edge_features else None
     expected = naive_messages(graph, leaves["x"][0], leaves["scores"][0], leaves["temperature"], term)
@@ -148,19 +145,17 @@ def test_a_score_multiplies_after_the_softmax(
     torch.testing.assert_close(ours, theirs)
 
 
-def test_the_number_of_channels_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_channels_at_a_time_changes_nothing() -> None:
     graph = random_graph()
     batch = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool), False)
     x, scores, t = draw(2, NODES, 20).requires_grad_(), draw(batch.num_arcs), draw(2)
 
-    def both() -> tuple[Tensor, ...]:
-        out = ops.softmax_messages(batch, x, scores, t)
+    def both(arc_elements: int | None) -> tuple[Tensor, ...]:
+        out = ops.softmax_messages(batch, x, scores, t, safe_range=0.0, arc_elements=arc_elements)
         return out, *torch.autograd.grad(out.square().sum(), x)
 
-    monkeypatch.setattr(ops, "_SAFE_RANGE", 0.0)
-    at_once = both()
-    monkeypatch.setattr(ops, "_ARC_ELEMENTS_CPU", 1)  # eight, eight and four channels
-    assert all(torch.equal(a, b) for a, b in zip(at_once, both(), strict=True))
+    in_parts = both(arc_elements=1)  # eight, eight and four channels
+    assert all(torch.equal(a, b) for a, b in zip(both(arc_elements=None), in_parts, strict=True))
 
 
 def test_a_large_temperature_does_not_overflow() -> None:
@@ -176,8 +171,7 @@ def test_a_large_temperature_does_not_overflow() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("edge_features", "safe_range"), [(0, 80.0), (0, 0.0), (EDGE_FEATURES, 80.0)])
-def test_a_gpu_agrees_with_the_cpu(monkeypatch: pytest.MonkeyPatch, edge_features: int, safe_range: float) -> None:
-    monkeypatch.setattr(ops, "_SAFE_RANGE", safe_range)
+def test_a_gpu_agrees_with_the_cpu(edge_features: int, safe_range: float) -> None:
     graph = random_graph()
     alive = draw(2, graph.num_edges, seed=3) > -0.5
     parts = [draw(2, NODES, HIDDEN), draw(2, graph.num_edges), draw(2), draw(2, edge_features, HIDDEN), draw(2, HIDDEN)]
@@ -187,7 +181,7 @@ def test_a_gpu_agrees_with_the_cpu(monkeypatch: pytest.MonkeyPatch, edge_feature
         leaves = [part.to(device).requires_grad_() for part in parts]
         x, scores, temperature, *terms = leaves
         terms = tuple(terms) if edge_features else None
-        out = ops.softmax_messages(batch, x, ops.arc_values(batch, scores), temperature, terms)
+        out = ops.softmax_messages(batch, x, ops.arc_values(batch, scores), temperature, terms, safe_range)
         wanted = leaves if edge_features else leaves[:3]
         results.append([t.cpu() for t in (out, *torch.autograd.grad(out.pow(3).sum(), wanted))])
     torch.testing.assert_close(*results)

@@ -22,7 +22,8 @@ SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="last")
 def test_runs_that_share_kernels_agree_with_runs_one_by_one(name: str, scoring: Scoring | None) -> None:
     problem = tiny_problem()
     seeds = (0, 1, 2)
-    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
+    layers = {"layers": 3} if name == "resgcn" else {}
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8, **layers)
     start, key = backbone.init(seeds), rng.keys(seeds, "train")
     masks = Masks.full(3, Counts(backbone.prunable.size, problem.graph.num_edges))
     one_by_one, together = (

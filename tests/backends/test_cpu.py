@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from samples import generator, random_graph, random_masks, tiny_problem
+from samples import generator, random_graph
 from torch import Tensor
 
-from aceglt.backbones import build
-from aceglt.backends.base import Scoring, Training
-from aceglt.backends.cpu import calls as cpu
+from aceglt.backends import Cpu
+from aceglt.backends.cpu import allocator
+from aceglt.backends.cpu.kernels import Adam, CompiledKernels, Sums, compiled_module
+from aceglt.backends.cpu.workers import Workers, cuts
 from aceglt.numerics import ops, rng
-from aceglt.numerics.csr import product, to_csr
-from aceglt.numerics.masks import Counts
-from aceglt.training.fit import Fit, fit
+from aceglt.numerics.csr import to_csr
+from aceglt.numerics.kernels import PLAIN, Kernels
 
 pytest.importorskip("numba")
 
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
 KEY = rng.keys((3, 4), "fast")
+COMPILED = CompiledKernels(worth=0)
 
 
 @pytest.fixture(params=[1, 3], ids=["whole", "divided"])
@@ -39,145 +38,139 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def both(monkeypatch: pytest.MonkeyPatch, compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-    """What compiled kernels and plain torch give."""
-    monkeypatch.setattr(cpu, "_LARGE", 0)
-    compiled = compute()
-    monkeypatch.setattr(cpu, "_LARGE", sys.maxsize)
-    return compiled, compute()
+class Noting(Workers):
+    """Notes the pieces of each kernel, by its name."""
+
+    def __init__(self, lent: int = 1) -> None:
+        super().__init__(worth=0)
+        self.lend(lent)
+        self.pieces: list[tuple[str, int, int]] = []
+
+    def divide(self, kernel: Any, work: Any, *arguments: Any, size: int = 0, pieces: int = 4) -> None:
+        def noted(first: int, last: int, *rest: Any) -> None:
+            self.pieces.append((kernel.__name__, first, last))
+            kernel(first, last, *rest)
+
+        super().divide(noted, work, *arguments, size=size, pieces=pieces)
 
 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: rng.uniform(KEY, 101),
-        lambda: rng.keep_mask(KEY, 103, 0.3),
-        lambda: rng.keep_mask(KEY, 104, 0.6, torch.float32),
-        lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 8, 0.5, torch.float64),
-        lambda: rng.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 7, 0.5, torch.float32),
-        lambda: rng.keep_rows(KEY, torch.tensor([5, 0]), 8, 0.5, torch.bfloat16),
-        lambda: rng.keep_mask(KEY, 40, 1.0),
-        lambda: rng.keep_mask(KEY, 0, 0.5),
+        lambda by: by.uniform(KEY, 101),
+        lambda by: by.keep_mask(KEY, 103, 0.3),
+        lambda by: by.keep_mask(KEY, 104, 0.6, torch.float32),
+        lambda by: by.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 8, 0.5, torch.float64),
+        lambda by: by.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 7, 0.5, torch.float32),
+        lambda by: by.keep_rows(KEY, torch.tensor([5, 0]), 8, 0.5, torch.bfloat16),
+        lambda by: by.keep_mask(KEY, 40, 1.0),
+        lambda by: by.keep_mask(KEY, 0, 0.5),
     ],
 )
-def test_draws_are_the_same_bit_by_bit(
-    draw: Callable[[], Tensor], threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled, plain = both(monkeypatch, draw)
+def test_draws_are_the_same_bit_by_bit(draw: Callable[[Kernels], Tensor], threads: int) -> None:
+    compiled, plain = draw(COMPILED), draw(PLAIN)
     assert compiled.dtype == plain.dtype
     assert torch.equal(compiled, plain)
 
 
+@pytest.mark.parametrize("rows", [None, torch.tensor([2, 0, 7])])
+def test_dropping_is_scaling_what_is_kept(rows: Tensor | None) -> None:
+    key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
+    h = torch.rand(1, n, 12)
+    kept = rng.keep_rows(key, torch.arange(n) if rows is None else rows, 12, 0.3, h.dtype)
+    dropped = COMPILED.dropped(key, h, rows, 0.3)
+    assert dropped is not None
+    assert torch.equal(dropped, h * (kept * (1 / 0.7)))
+    assert COMPILED.dropped(key, h[:, :, :10], rows, 0.3) is None  # rows do not begin with a hash
+    assert COMPILED.dropped(key, h.requires_grad_(), rows, 0.3) is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sparse_products_agree(dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_products_agree(dtype: torch.dtype, threads: int) -> None:
     x = torch.rand(23, 31, generator=generator(1), dtype=dtype)
     x = x * (torch.rand(23, 31, generator=generator(2)) < 0.2) * (torch.arange(23) != 7).unsqueeze(1)
     dense = torch.rand(31, 9, generator=generator(3), dtype=dtype)
-    compiled, plain = both(monkeypatch, lambda: product(to_csr(x), dense))
-    torch.testing.assert_close(compiled, plain)
+    compiled = COMPILED.product(to_csr(x), dense)
+    torch.testing.assert_close(compiled, PLAIN.product(to_csr(x), dense))
     torch.testing.assert_close(compiled, x @ dense)
 
 
-def test_fetching_ahead_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_LARGE", 0)
+def test_prefetching_changes_no_bit() -> None:
     x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
     csr = to_csr(x * (x > 0.6))
     graph = random_graph(4, nodes=17, edges=40)
     batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
     left, right = torch.rand(2, 17, 16, generator=generator(5))
-
-    def products() -> Tensor:
-        inner = ops._sddmm(batch, torch.ones(batch.num_arcs), left, right)
-        return torch.cat([product(csr, dense).flatten(), inner])
-
-    plain = products()
-    monkeypatch.setattr(cpu, "_CACHE", 0)
-    assert cpu._ahead(dense) > 0
-    assert torch.equal(products(), plain)
+    prefetching = CompiledKernels(worth=0, cache=0)
+    assert prefetching.prefetched(dense) > COMPILED.prefetched(dense) == 0
+    assert torch.equal(prefetching.product(csr, dense), COMPILED.product(csr, dense))
+    assert torch.equal(prefetching.inner(batch, left, right), COMPILED.inner(batch, left, right))
 
 
-def test_inner_products_at_arcs_agree(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inner_products_at_arcs_agree(threads: int) -> None:
     graph = random_graph(4, nodes=17, edges=40)
     batch = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), self_loops=True)
     left, right = torch.rand(2, 17, 10, generator=generator(5))
-    values = torch.ones(batch.num_arcs)
-    compiled, plain = both(monkeypatch, lambda: ops._sddmm(batch, values, left, right))
-    torch.testing.assert_close(compiled, plain)
+    compiled = COMPILED.inner(batch, left, right)
+    torch.testing.assert_close(compiled, PLAIN.inner(batch, left, right))
     torch.testing.assert_close(compiled, (left[batch.row] * right[batch.col]).sum(dim=1))
 
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("cache", [cpu._CACHE, 0], ids=["", "fetched ahead"])
-def test_normalisation_agrees(
-    directed: bool, weighted: bool, cache: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "_CACHE", cache)
+@pytest.mark.parametrize("cache", [1 << 22, 0], ids=["", "prefetched"])
+def test_normalisation_agrees(directed: bool, weighted: bool, cache: int, threads: int) -> None:
     graph = random_graph(6, nodes=17, edges=40, directed=directed)
     if weighted:
         graph = replace(graph, edge_weight=torch.rand(graph.num_edges, generator=generator(7)))
     alive = torch.rand(2, graph.num_edges, generator=generator(8)) < 0.8
-    batch = graph.batch(alive, self_loops=True)
-    wanted = torch.randn(batch.num_arcs, generator=generator(9))
 
-    def values_and_gradient() -> Tensor:
+    def values_and_gradient(kernels: Kernels) -> Tensor:
+        batch = graph.batch(alive, self_loops=True, kernels=kernels)
+        wanted = torch.randn(batch.num_arcs, generator=generator(9))
         values = torch.randn(2, graph.num_edges, generator=generator(10)).requires_grad_()
         out = ops.normalise(batch, values)
         (grad,) = torch.autograd.grad(out @ wanted, values)
         return torch.cat([out, grad.flatten()]).detach()
 
-    compiled, plain = both(monkeypatch, values_and_gradient)
-    torch.testing.assert_close(compiled, plain)
+    compiled = values_and_gradient(CompiledKernels(worth=0, cache=cache))
+    torch.testing.assert_close(compiled, values_and_gradient(PLAIN))
 
 
-def test_the_cut_between_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_LARGE", 0)
+def test_the_number_of_torchs_threads_changes_no_bit(threads: int) -> None:
     x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
-    one = product(to_csr(x), dense)
-    torch.set_num_threads(3)
-    three = product(to_csr(x), dense)
+    divided = COMPILED.product(to_csr(x), dense)
     torch.set_num_threads(1)
-    assert torch.equal(one, three)
+    assert torch.equal(COMPILED.product(to_csr(x), dense), divided)
 
 
 @pytest.mark.parametrize("lent", [1, 3])
 @pytest.mark.parametrize("blocked", [False, True], ids=["", "in blocks"])
-def test_rows_of_unequal_length_are_divided_and_blocked_without_changing_a_bit(
-    lent: int, blocked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "_LARGE", 0)
+def test_rows_of_unequal_length_are_divided_and_blocked_without_changing_a_bit(lent: int, blocked: bool) -> None:
     x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 50))  # from 30 entries to few
-    plain = product(csr, dense)
+    plain = COMPILED.product(csr, dense)
     torch.testing.assert_close(plain, csr.to_dense() @ dense)
-    monkeypatch.setattr(cpu, "_LENT", 0)
-    monkeypatch.setattr(cpu, "_lent", lent)
-    kernels, used = cpu.kernels(), []
-    assert kernels is not None
-    monkeypatch.setattr(kernels, "matmul_blocks", _noting(kernels.matmul_blocks, used))
-    if blocked:
-        monkeypatch.setattr(cpu, "_BLOCKED", 0)
-        monkeypatch.setattr(cpu, "_BLOCK", 7 * dense[0].nbytes)
-    assert torch.equal(product(csr, dense), plain)
-    assert len(used) == (lent if blocked else 0)
+    workers, sizes = Noting(lent), {"blocked": 0, "block": 7 * dense[0].nbytes} if blocked else {}
+    assert torch.equal(CompiledKernels(worth=0, workers=workers, **sizes).product(csr, dense), plain)
+    in_blocks = [piece for piece in workers.pieces if piece[0] == "matmul_blocks"]
+    assert len(in_blocks) == (lent if blocked else 0)
+    assert len(workers.pieces) >= lent
 
 
 def test_many_entries_are_cut_evenly() -> None:
     rowptr = np.linspace(0, 2**31 - 1, 1001).astype(np.int32)
-    assert cpu._cuts(rowptr, 1000, 4) == [0, 250, 500, 750, 1000]
-    assert cpu._cuts(np.zeros(4, np.int32), 3, 2) == [0, 0, 3]
+    assert cuts(rowptr, 1000, 4) == [0, 250, 500, 750, 1000]
+    assert cuts(np.zeros(4, np.int32), 3, 2) == [0, 0, 3]
 
 
-def _noting(kernel: Callable[..., None], calls: list[tuple[int, int]]) -> Callable[..., None]:
-    def noted(first: int, last: int, *rest: Any) -> None:
-        calls.append((first, last))
-        kernel(first, last, *rest)
-
-    return noted
+@pytest.fixture
+def workers() -> Workers:
+    return Workers(worth=0)
 
 
-def test_an_error_in_a_helper_is_not_lost() -> None:
+def test_an_error_in_a_helper_is_not_lost(workers: Workers) -> None:
     started = Event()
 
     def kernel(first: int, last: int) -> None:
@@ -187,15 +180,12 @@ def test_an_error_in_a_helper_is_not_lost() -> None:
         started.set()
         raise ValueError("in a piece")
 
-    cpu.lend(2)
-    try:
-        with pytest.raises(ValueError, match="in a piece"):
-            cpu._divided(kernel, 100, size=cpu._LENT)
-    finally:
-        cpu.lend(1)
+    workers.lend(2)
+    with pytest.raises(ValueError, match="in a piece"):
+        workers.divide(kernel, 100)
 
 
-def test_a_thread_that_waits_takes_a_share() -> None:
+def test_a_thread_that_waits_takes_a_share(workers: Workers) -> None:
     took, shared = set(), Event()
 
     def kernel(first: int, last: int) -> None:
@@ -205,14 +195,14 @@ def test_a_thread_that_waits_takes_a_share() -> None:
         assert shared.wait(10)  # no piece ends before two threads have one
 
     with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(cpu._divided, kernel, 100, size=cpu._LENT)
-        assert cpu.wait(work) is None
-    assert took == {main_thread().name, next(iter(took - {main_thread().name}))}
-    assert not cpu._offers
+        assert workers.wait(pool.submit(workers.divide, kernel, 100)) is None
+    assert len(took) == 2
+    assert main_thread().name in took
+    assert not workers.offers
 
 
 @pytest.mark.parametrize("where", ["waiting", "working"])
-def test_an_error_in_a_share_reaches_who_waits(where: str) -> None:
+def test_an_error_in_a_share_reaches_who_waits(where: str, workers: Workers) -> None:
     begun = Event()
 
     def kernel(first: int, last: int) -> None:
@@ -222,35 +212,48 @@ def test_an_error_in_a_share_reaches_who_waits(where: str) -> None:
         assert begun.wait(10)
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="in a piece"):
-        cpu.wait(pool.submit(cpu._divided, kernel, 100, size=cpu._LENT))
-    assert not cpu._offers
+        workers.wait(pool.submit(workers.divide, kernel, 100))
+    assert not workers.offers
 
 
-def test_waiting_ends_with_what_is_waited_for() -> None:
+def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
+    asked = Event()
+
+    class Asked(Workers):
+        """Says when it is waited for."""
+
+        @property
+        def offers(self) -> dict[int, Any]:
+            asked.set()
+            return {}
+
+        @offers.setter
+        def offers(self, offers: dict[int, Any]) -> None:
+            """There are none."""
+
     with ThreadPoolExecutor(1) as pool:
-        assert cpu.wait(pool.submit(lambda: time.sleep(0.05) or 3)) == 3
-        assert cpu.wait(pool.submit(int, "4")) == 4
+        assert Asked().wait(pool.submit(lambda: asked.wait(10) and 3)) == 3  # ends while it is waited for
+        done = pool.submit(int, "4")
+        assert done.result() == 4
+        assert workers.wait(done) == 4
         with pytest.raises(ValueError, match="five"):
-            cpu.wait(pool.submit(int, "five"))
+            workers.wait(pool.submit(int, "five"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("positive", [False, True])
-def test_products_in_packed_blocks_are_the_same_bit_by_bit(
-    dtype: torch.dtype, positive: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernels, used = cpu.kernels(), []
-    assert kernels is not None
-    monkeypatch.setattr(kernels, "matmul_packed", _noting(kernels.matmul_packed, used))
+def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
     dense = torch.randn(30, 96, generator=generator(2), dtype=dtype)
-    outs = []
-    for read in (10_000, 1):
-        monkeypatch.setattr(cpu, "_READ", read)
+    outs, used = [], []
+    for reads in (10_000, 1):
+        workers = Noting()
         outs.append(dense.new_empty(40, 96))
-        cpu.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
-    assert used == [(0, 40)]
+        kernels = CompiledKernels(reads=reads, workers=workers)
+        kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
+        used.append({name for name, *_ in workers.pieces})
+    assert used == [{"matmul"}, {"matmul_packed"}]
     assert torch.equal(*outs)
     expected = csr.to_dense() @ dense
     torch.testing.assert_close(outs[1], expected.relu() if positive else expected)
@@ -258,9 +261,10 @@ def test_products_in_packed_blocks_are_the_same_bit_by_bit(
 
 @pytest.mark.parametrize(("rows", "width"), [(30, 24), (30, 48), (4000, 32)])
 def test_what_does_not_fit_is_not_packed(rows: int, width: int) -> None:
-    assert cpu._packs(10**6, torch.empty(30, 32), 128)
-    assert not cpu._packs(10**6, torch.empty(rows, width), 128)
-    assert not cpu._packs(64 * 30 - 1, torch.empty(30, 32), 128)
+    kernels = CompiledKernels(reads=64)
+    assert kernels.packs(10**6, torch.empty(30, 32), 128)
+    assert not kernels.packs(10**6, torch.empty(rows, width), 128)
+    assert not kernels.packs(64 * 30 - 1, torch.empty(30, 32), 128)
 
 
 @pytest.mark.usefixtures("double")
@@ -270,7 +274,7 @@ def test_sums_of_sparse_features_and_their_gradient(threads: int) -> None:
     x[4] = 0
     matrix, features = to_csr(left), to_csr(x)
     rowptr, col, values = matrix.crow_indices(), matrix.col_indices(), matrix.values().clone().requires_grad_()
-    sums = cpu.Sums(rowptr, col, features)
+    sums = Sums(COMPILED, rowptr, col, features)
     made = torch.sparse_csr_tensor(sums.rowptr, sums.col, sums.of(values), (20, 40)).to_dense()
     torch.testing.assert_close(made, left @ x)
     assert torch.equal(sums.col, to_csr(((left != 0).double() @ (x != 0).double()).bool().double()).col_indices())
@@ -286,10 +290,17 @@ def row_of(rowptr: Tensor) -> Tensor:
     return torch.arange(len(rowptr) - 1).repeat_interleave(rowptr.diff())
 
 
-@pytest.mark.parametrize("outputs", [3, cpu._FEW + 1])
-def test_a_layer_of_few_outputs(outputs: int, threads: int) -> None:
+@pytest.mark.parametrize("outputs", [3, 40], ids=["few", "many"])
+def test_a_narrow_layer(outputs: int, threads: int) -> None:
     h, weight = torch.randn(13, 20, generator=generator(1)), torch.randn(outputs, 20, generator=generator(2))
-    torch.testing.assert_close(cpu.linear(h, weight), h @ weight.t())
+    torch.testing.assert_close(COMPILED.outputs(h, weight), h @ weight.t())
+
+
+@pytest.mark.usefixtures("double")
+def test_the_order_of_a_narrow_product_changes_neither_it_nor_its_gradients() -> None:
+    h, weight = (torch.randn(shape, generator=generator(1)).requires_grad_() for shape in ((2, 6, 5), (2, 5, 2)))
+    torch.testing.assert_close(COMPILED.linear(h, weight), h @ weight)
+    assert torch.autograd.gradcheck(COMPILED.linear, (h, weight))
 
 
 def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,53 +320,29 @@ def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.Monk
         (library(0), [first, (-3, 1 << 25), (0, 0)]),
         (None, []),
     ):
-        monkeypatch.setattr(cpu, "_GLIBC", c)
+        monkeypatch.setattr(allocator, "glibc", lambda c=c: c)
         calls.clear()
-        cpu.keep_memory.__wrapped__()
-        cpu.return_memory()
+        allocator.keep_memory.__wrapped__()  # which is done once per process
+        allocator.return_memory()
         assert calls == expected
 
 
-def trained(name: str, scoring: Scoring | None) -> Fit:
-    problem = tiny_problem()
-    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
-    masks = random_masks(*[Counts(backbone.prunable.size, problem.graph.num_edges)] * 2)
-    return fit(problem, backbone, backbone.init((0,)), masks, 5, Training(0.05, 0.01), KEY[:1], scoring=scoring)
-
-
-@pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
-@pytest.mark.parametrize("name", ["gcn", "gin", "gat", "resgcn"])
-def test_training_agrees(name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def outcome() -> Tensor:
-        result = trained(name, scoring)
-        part = result.scores.weights if result.scores is not None else result.params.prunable  # type: ignore[union-attr]
-        return torch.cat([part, result.val.unsqueeze(0)], dim=1)
-
-    compiled, plain = both(monkeypatch, outcome)
-    torch.testing.assert_close(compiled, plain, rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_adam_is_torchs_and_the_same_for_any_number_of_threads(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adam_is_torchs_and_the_same_for_any_number_of_threads(dtype: torch.dtype) -> None:
     """Five steps of weights and scores, by the gradient of their product and the scores' L1."""
-    pytest.importorskip("numba")
-    monkeypatch.setattr(cpu, "_LENT", 0)
     n, decays = 10_001, (0.01, 0.02, 0.003)
-    g = torch.Generator().manual_seed(0)
-    first, last, *grads = torch.randn(7, n, generator=g, dtype=dtype)
+    first, last, *grads = torch.randn(7, n, generator=generator(0), dtype=dtype)
 
     def stepped(threads: int) -> Tensor:
         weight, score, product, moments = first.clone(), last.clone(), first * last, first.new_zeros(4, n)
-        adam = cpu.Adam(0.1, weight)
+        workers = Noting(threads)
+        adam = Adam(CompiledKernels(workers=workers), 0.1, weight)
         rules = adam.rule((decays[0], 0.0), decays[1:])
-        monkeypatch.setattr(cpu, "_lent", threads)
         for grad in grads:
             adam.advance()
             adam.update_product(weight, score, product, grad, moments, rules)
         assert torch.equal(product, weight * score)
+        assert len(workers.pieces) >= threads * len(grads)
         return torch.stack([weight, score])
 
     weight, score = first.clone().requires_grad_(), last.clone().requires_grad_()
@@ -371,14 +358,14 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(
 
 
 def test_without_numba_plain_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_LARGE", 0)
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "aceglt.backends.cpu.kernels", raising=False)
-    monkeypatch.delattr("aceglt.backends.cpu.kernels", raising=False)
-    cpu.kernels.cache_clear()
+    monkeypatch.delitem(sys.modules, "aceglt.backends.cpu.compiled", raising=False)
+    monkeypatch.delattr("aceglt.backends.cpu.compiled", raising=False)
+    compiled_module.cache_clear()
     try:
-        assert cpu.kernels() is None
-        assert cpu.uniform(KEY, 100) is None
-        assert rng.uniform(KEY, 100).shape == (2, 100)
+        assert compiled_module() is None
+        kernels = Cpu(CompiledKernels(worth=0)).kernels
+        assert not kernels.computes(torch.empty(0), 100)
+        assert torch.equal(kernels.uniform(KEY, 100), rng.uniform(KEY, 100))
     finally:
-        cpu.kernels.cache_clear()
+        compiled_module.cache_clear()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
 from samples import generator, random_masks, tiny_problem
 
-from aceglt.backbones import build
+from aceglt.backbones import Backbone, build
+from aceglt.backends import Reference
 from aceglt.backends.base import Scoring, Training
-from aceglt.backends.cuda import available as gpu
+from aceglt.backends.cuda import Cuda
 from aceglt.numerics import rng
 from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph
@@ -29,11 +31,11 @@ pytestmark = [
 from aceglt.backends.cuda import kernels  # noqa: E402  (the interpreter is chosen at import)
 
 
-@pytest.fixture
-def in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything goes through the kernels, on the CPU as well."""
-    monkeypatch.setattr(gpu, "kernels", kernels)
-    monkeypatch.setattr(gpu, "serves", lambda _: True)
+class Interpreted(Cuda):
+    """Without recorded epochs, which only a GPU has."""
+
+    def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
+        return super().record(epoch, backbone, fixed) if DEVICE == "cuda" else epoch
 
 
 @pytest.mark.parametrize("width", [1, 6, 40, 200])
@@ -68,19 +70,18 @@ def test_sddmm(width: int) -> None:
 @pytest.mark.parametrize("width", [8, 6])
 def test_keep_draws_what_torch_draws(width: int) -> None:
     key, rows = rng.keys((0, 1), "keep"), torch.tensor([5, 0, 9])
-    constants = rng._GOLDEN, rng._MIX_1, rng._MIX_2
+    constants = rng.GOLDEN, rng.MIX_1, rng.MIX_2
     whole = torch.empty(2, 10 * width, device=DEVICE)
-    kernels.keep(key.to(DEVICE), whole, None, constants, rng._threshold(0.4))
+    kernels.keep(key.to(DEVICE), whole, None, constants, rng.threshold(0.4))
     expected = rng.keep_mask(key, 10 * width, 0.4, torch.float32)
     assert torch.equal(whole.cpu(), expected)
     some = torch.empty(2, 3, width, device=DEVICE)
-    kernels.keep(key.to(DEVICE), some, rows.to(DEVICE), constants, rng._threshold(0.4))
+    kernels.keep(key.to(DEVICE), some, rows.to(DEVICE), constants, rng.threshold(0.4))
     assert torch.equal(some.cpu(), expected.view(2, 10, width)[:, rows])
 
 
-@pytest.mark.usefixtures("in_kernels")
 @pytest.mark.parametrize("scoring", [None, "scores", "clamped", "weights alone"])
-def test_the_fused_update_trains_as_torch_does(scoring: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fused_update_trains_as_torch_does(scoring: str | None) -> None:
     problem = tiny_problem().to(DEVICE)
     gin = build("gin", problem.x.shape[1], problem.out_features, 8)
     total = Counts(gin.prunable.size, problem.graph.num_edges)
@@ -88,12 +89,11 @@ def test_the_fused_update_trains_as_torch_does(scoring: str | None, monkeypatch:
     how = None
     if scoring is not None:
         how = Scoring(0.01, 0.02, True, scoring == "clamped", "best", weights=scoring != "weights alone")
-    results = []
-    for fused in (True, False):
-        monkeypatch.setattr(gpu, "serves", lambda _, fused=fused: fused)
-        start, key = gin.init((0, 1), DEVICE), rng.keys((0, 1), "kernels", device=DEVICE)
-        results.append(fit(problem, gin, start, masks, 6, Training(0.05, 0.01), key, scoring=how, runs_at_once=2))
-    ours, theirs = results
+    start, key = gin.init((0, 1), DEVICE), rng.keys((0, 1), "kernels", device=DEVICE)
+    ours, theirs = (
+        fit(problem, gin, start, masks, 6, Training(0.05, 0.01), key, scoring=how, backend=backend)
+        for backend in (Interpreted(), Reference())
+    )
     torch.testing.assert_close(ours.val, theirs.val)
     assert ours.epoch.tolist() == theirs.epoch.tolist()
     for one, other in ((ours.params, theirs.params), (ours.scores, theirs.scores)):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, asdict
+from inspect import get_annotations
 from typing import Any
 
 import pytest
 
-from aceglt.config import METHODS, PRESETS, STEERING, Config, difference, resolve
+from aceglt.config import METHOD_OPTIONS, PRESETS, SETTINGS, STEERING, Config, Stopping, Training, difference, resolve
+from aceglt.config.backbones import BACKBONE_OPTIONS, GatOptions, ResgcnOptions
+from aceglt.config.configuration import GROUPS
+from aceglt.config.fields import settings_of
+from aceglt.config.tasks import TASK_OPTIONS, LinkOptions
 from aceglt.errors import ConfigError
-from aceglt.methods import METHODS as CLASSES
+from aceglt.methods import METHODS, Ace
 
 TABLE_S2 = {  # decay, λ1, λ2, learning rate, as printed
     "cora": (6e-5, 2e-3, 2e-3, 6e-2),
@@ -25,7 +30,7 @@ UGS_GCN = {
 
 
 def training(config: Config) -> tuple[float, ...]:
-    return config.weight_decay, config.lambda_edges, config.lambda_weights, config.lr
+    return config.training.weight_decay, config.scoring.lambda_edges, config.scoring.lambda_weights, config.training.lr
 
 
 @pytest.mark.parametrize("dataset", TABLE_S2)
@@ -33,68 +38,73 @@ def training(config: Config) -> tuple[float, ...]:
 def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
     config = resolve("paper", dataset=spelling(dataset))
     assert training(config) == TABLE_S2[dataset]
-    assert (config.epochs, config.signal, config.preset) == (200, "labels", "paper")
-    assert (config.decay_scores, config.balance, config.scoring_epochs) == (True, 0.0, 200)
-    assert not config.clamp_scores
-    assert config.method_options == {"rounds": 6, "temperature": 1.0, "replacement": True}
+    assert (config.training.epochs, config.scoring.signal, config.preset) == (200, "labels", "paper")
+    assert (config.scoring.decay_scores, config.pruning.balance, config.scoring_epochs) == (True, 0.0, 200)
+    assert not config.scoring.clamp_scores
+    published = {"rounds": 6, "exchange": 0.05, "temperature": 1.0, "replacement": True, "keep": "last"}
+    assert Ace(**config.method_options) == Ace(**published)
 
 
 @pytest.mark.parametrize("dataset", UGS_GCN)
 def test_preset_ugs_is_what_its_authors_published(dataset: str) -> None:
-    config = resolve("ugs", dataset=dataset, method="ugs")
+    config = resolve("ugs", dataset=dataset)
+    assert config.method == "ugs"
     assert training(config) == UGS_GCN[dataset]
-    assert (config.epochs, config.signal) == (200, "labels")
-    assert (config.decay_scores, config.balance, config.scoring_epochs) == (True, 0.0, 200)
-    assert not config.clamp_scores
-    assert config.method_options == {}
+    assert (config.training.epochs, config.scoring.signal) == (200, "labels")
+    assert (config.scoring.decay_scores, config.pruning.balance, config.scoring_epochs) == (True, 0.0, 200)
+    assert not config.scoring.clamp_scores
+    assert config.method_options == {"one_shot": False}
 
 
 def test_the_default_is_ace_with_a_teacher() -> None:
     config = resolve()
     assert config == Config()
-    assert (config.method, config.signal, config.beta, config.backbone) == ("ace", "teacher", 10.0, "gcn")
+    assert (config.method, config.backbone) == ("ace", "gcn")
+    assert (config.scoring.signal, config.scoring.beta) == ("teacher", 10.0)
     assert training(config) == (5e-4, 0.0, 0.0, 1e-2)
-    assert (config.decay_scores, config.balance, config.teacher_temperature) == (False, 0.75, 0.03)
-    assert (config.teacher_smoothing, config.degree_bonus) == (0.9, 2.0)
+    assert (config.scoring.decay_scores, config.scoring.teacher_temperature) == (False, 0.03)
+    assert (config.scoring.teacher_smoothing, config.pruning.balance, config.pruning.degree_bonus) == (0.9, 0.75, 2.0)
     assert config.scoring_epochs == 60
     assert resolve(epochs=7).scoring_epochs == 7
-    assert (config.epochs, config.hidden, config.levels) == (200, 512, 10)
-    assert (config.prune_model, config.prune_graph, config.fixed_model, config.fixed_graph) == (0.2, 0.05, 0.2, 0.05)
+    assert (config.training.epochs, config.backbone_options.hidden, config.stopping.levels) == (200, 512, 10)
+    pruning = config.pruning
+    assert (pruning.prune_model, pruning.prune_graph) == (0.2, 0.05)
+    assert (pruning.fixed_model, pruning.fixed_graph) == (0.2, 0.05)
     assert config.test
 
 
 @pytest.mark.parametrize("preset", ["paper", "ugs"])
 def test_a_dataset_that_the_source_does_not_name_trains_with_the_defaults(preset: str) -> None:
     config = resolve(preset, dataset="mine.npz")
-    assert (config.lr, config.weight_decay) == (Config.lr, Config.weight_decay)
-    assert (config.lambda_edges, config.lambda_weights) == (1e-4, 1e-4)
+    assert (config.training.lr, config.training.weight_decay) == (Training.lr, Training.weight_decay)
+    assert (config.scoring.lambda_edges, config.scoring.lambda_weights) == (1e-4, 1e-4)
 
 
 def test_preset_quick_is_shorter() -> None:
     quick = resolve("quick")
-    assert quick.epochs < Config.epochs
-    assert quick.levels < Config.levels
-    assert quick.signal == "teacher"
+    assert quick.training.epochs < Training.epochs
+    assert quick.stopping.levels < Stopping.levels
+    assert quick.scoring.signal == "teacher"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHOD_OPTIONS)
 def test_every_preset_fits_every_method(preset: str, method: str) -> None:
     config = resolve(preset, method=method)
     assert config.preset == preset
-    assert CLASSES[method](**config.method_options).name == method
+    assert METHODS[method](**config.method_options).name == method
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_choices_win_over_the_preset(preset: str) -> None:
     made = {"lr": 0.123, "weight_decay": 0.0, "lambda_edges": 0.5, "levels": 3, "epochs": 7, "signal": "labels"}
     config = resolve(preset, dataset="cora", **made)
-    assert {name: getattr(config, name) for name in made} == made
+    assert {name: config.flat()[name] for name in made} == made
 
 
 def test_method_options_are_merged_with_the_preset() -> None:
-    config = resolve("paper", method_options={"rounds": 3, "temperature": 0.5})
-    assert config.method_options == {"temperature": 0.5, "replacement": True, "rounds": 3}
+    options = resolve("paper", method_options={"rounds": 3, "temperature": 0.5}).method_options
+    assert (options["rounds"], options["temperature"], options["replacement"]) == (3, 0.5, True)
 
 
 def test_choices_of_none_are_not_made() -> None:
@@ -126,13 +136,15 @@ def test_json_gives_back_the_same_configuration() -> None:
     read = Config.from_dict(json.loads(json.dumps(config.to_dict())))
     assert read == config
     assert read.to_dict() == config.to_dict()
-    assert set(config.to_dict()) == {f.name for f in fields(Config)}
+    assert set(config.to_dict()) == set(SETTINGS)
 
 
 def test_a_configuration_cannot_be_changed() -> None:
     config = Config()
     with pytest.raises(FrozenInstanceError):
-        config.lr = 1.0  # type: ignore[misc]
+        config.training.lr = 1.0  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        config.training = Training()  # type: ignore[misc]
 
 
 def test_unknown_settings_are_refused_with_a_suggestion() -> None:
@@ -166,7 +178,7 @@ def test_values_of_another_type_are_refused(name: str, value: Any) -> None:
 
 
 def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
-    assert Config.from_dict({"beta": 1, "patience": None, "target_model": None}).beta == 1
+    assert Config.from_dict({"beta": 1, "patience": None, "target_model": None}).scoring.beta == 1
 
 
 @pytest.mark.parametrize(
@@ -222,13 +234,13 @@ def test_an_unknown_preset_is_refused() -> None:
 def test_a_target_that_the_axis_never_reaches_is_refused(axis: str, target: str) -> None:
     with pytest.raises(ConfigError, match=f"{target} never changes on the {axis} axis"):
         resolve(axis=axis, **{target: 0.5})
-    assert getattr(resolve(axis="joint", **{target: 0.5}), target) == 0.5
+    assert getattr(resolve(axis="joint", **{target: 0.5}).stopping, target) == 0.5
 
 
 def test_a_target_brings_enough_levels_to_reach_it_unless_levels_are_chosen() -> None:
-    assert 0.8 ** resolve(target_model=0.999).levels < 0.001
-    assert 0.95 ** resolve(axis="graph", target_graph=0.999).levels < 0.001
-    assert resolve(target_model=0.9, levels=4).levels == 4
+    assert 0.8 ** resolve(target_model=0.999).stopping.levels < 0.001
+    assert 0.95 ** resolve(axis="graph", target_graph=0.999).stopping.levels < 0.001
+    assert resolve(target_model=0.9, levels=4).stopping.levels == 4
 
 
 def test_a_run_may_be_continued_with_other_stops_and_nothing_else() -> None:
@@ -245,9 +257,38 @@ def test_difference_names_what_changed() -> None:
 
 
 def test_resgcn_has_28_layers_of_128_units_unless_told() -> None:
-    config = resolve(backbone="resgcn")
-    assert (config.hidden, config.backbone_options["layers"]) == (128, 28)
-    config = resolve(backbone="resgcn", hidden=64, layers=7)
-    assert (config.hidden, config.backbone_options["layers"]) == (64, 7)
-    assert resolve(backbone="gat").hidden == 512
-    assert resolve(backbone="gat").backbone_options == {}
+    assert resolve(backbone="resgcn").backbone_options == ResgcnOptions(128, layers=28)
+    assert resolve(backbone="resgcn", hidden=64, layers=7).backbone_options == ResgcnOptions(64, layers=7)
+    assert resolve(backbone="gat").backbone_options == GatOptions(512)
+
+
+def test_each_option_of_a_method_is_recorded_whether_it_was_chosen_or_not() -> None:
+    for method in METHOD_OPTIONS:
+        assert resolve(method=method).method_options == asdict(METHODS[method]())
+
+
+def test_ace_without_rounds_is_refused_with_its_name() -> None:
+    with pytest.raises(ConfigError, match="ace: rounds must be 1 or more, found 0; that is ugs; use method ugs"):
+        resolve(method_options={"rounds": 0})
+
+
+def test_the_preset_ugs_means_the_method_unless_one_is_given() -> None:
+    assert resolve("ugs").method == "ugs"
+    assert resolve("ugs", method="ace").method == "ace"
+
+
+def test_replace_changes_settings_of_any_group_and_checks_them() -> None:
+    config = resolve(seeds=2)
+    changed = config.replace(lr=0.5, axis="joint", hidden=8, split="random:1")
+    assert changed == resolve(seeds=2, lr=0.5, axis="joint", hidden=8, split="random:1")
+    assert config.replace(task="link").task_options == LinkOptions()
+    assert config.replace(method="ugs").method_options == asdict(METHODS["ugs"]())
+    with pytest.raises(ConfigError, match="lr must be above 0"):
+        config.replace(lr=0.0)
+
+
+def test_a_setting_is_written_once() -> None:
+    kinds = [Config, *GROUPS.values(), *{*BACKBONE_OPTIONS.values()}, *{*TASK_OPTIONS.values()}]
+    written = [name for kind in kinds for name in settings_of(kind) if name in get_annotations(kind)]
+    assert sorted(written) == sorted(SETTINGS)
+    assert all(field.metadata["help"] for field in SETTINGS.values())

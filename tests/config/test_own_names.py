@@ -132,7 +132,7 @@ def test_a_configuration_holds_own_names_and_patterns() -> None:
     config = Config(backbone="a:B", method="a:C", loss="a:d", metric="a:e", prunable=("first.*", "x"))
     assert Config.from_dict(config.to_dict()) == config
     assert config.to_dict()["prunable"] == ["first.*", "x"]
-    assert resolve(backbone="a:B", prunable=["x"]).prunable == ("x",)
+    assert resolve(backbone="a:B", prunable=["x"]).pruning.prunable == ("x",)
 
 
 @pytest.mark.parametrize(

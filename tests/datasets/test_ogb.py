@@ -230,7 +230,7 @@ def test_held_out_pairs_of_collab_are_not_in_the_graph_unless_they_are_training_
     [
         ({"test_edges": torch.tensor([[0], [40]])}, {}, "test_edges names node 40"),
         ({"val_negatives": torch.zeros(2, 0, dtype=torch.int64)}, {}, "val_negatives is empty"),
-        ({}, {"connected": True}, "comes with held-out edges"),
+        ({}, {"edge_split": "connected"}, "comes with held-out edges"),
     ],
 )
 def test_bad_held_out_pairs_are_named(

@@ -32,6 +32,8 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt import config, datasets
 from aceglt.cli import app
+from aceglt.config import own
+from aceglt.config.formats import FORMAT
 from aceglt.datasets import planetoid
 from aceglt.datasets.unpickle import unpickle
 from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
@@ -105,7 +107,7 @@ def signed(kind: str, payload: Any, tensors: Mapping[str, torch.Tensor]) -> byte
 
 
 def storage_inputs(content: bytes, kind: str, error: type[AcegltError]) -> Inputs:
-    payload, tensors = storage.read_tensors(written(content, "valid"), kind, 1, error)
+    payload, tensors = storage.read_tensors(written(content, "valid"), kind, FORMAT, error)
     end = 8 + int.from_bytes(content[:8], "little")
 
     def with_header(header: Any) -> bytes:
@@ -317,7 +319,7 @@ def read_config(content: bytes) -> None:
     (folder / "config.json").write_bytes(content)
     found = RunDir(folder).read_config()
     assert config.Config.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
-    if not config.is_own(found.method):
+    if not own.is_own(found.method):
         build_method(found)
 
 
@@ -417,18 +419,18 @@ GOOD: dict[str, Sequence[str]] = {
     "--backbone": ["gcn", "gin", "gat", "resgcn", "mine:Model"],
     "--method": ["random", "ugs", "gebt", "ace"],
     "--axis": config.AXES,
-    "--task": config.TASKS,
+    "--task": [*config.TASK_OPTIONS],
     "--split": ["given", "random:1"],
-    "--objective": config.OBJECTIVES,
-    "--edge-split": config.EDGE_SPLITS,
-    "--preset": config.PRESETS,
-    "--signal": config.SIGNALS,
+    "--objective": ["bce", "infoclust"],
+    "--edge-split": ["random", "connected"],
+    "--preset": [*config.PRESETS],
+    "--signal": ["teacher", "labels"],
     "--seeds": ["2", "0,4", "5-7", "0-999999999", "9-1", "1001", "0,0"],
     "--device": ["cpu", "auto", "cuda:7", "meta", "mps", "xla", "cpu:9"],
     "--data-root": ["."],
     "--tickets": ["best", "all", "none"],
     "--out": ["out", "tiny.npz", "tiny.npz/x", "."],
-    "--precision": config.PRECISIONS,
+    "--precision": ["float32", "bfloat16"],
     "--score-epoch": ["best", "last"],
     "--loss": ["mine:loss"],
     "--metric": ["mine:metric"],

@@ -54,12 +54,6 @@ def test_row_softmax_survives_large_logits(batch: GraphBatch) -> None:
     assert torch.isfinite(ops.row_softmax(batch, logits)).all()
 
 
-def test_linear_is_a_matmul() -> None:
-    h, weight = doubles(RUNS, NODES, 5), doubles(RUNS, 5, 2, seed=1)
-    torch.testing.assert_close(ops.linear(h, weight), h @ weight)
-    assert gradcheck(ops.linear, h, weight)
-
-
 @pytest.mark.parametrize("dropped", [False, True])
 def test_elu_dropout_is_bias_elu_and_dropout(dropped: bool) -> None:
     h, bias = doubles(RUNS, NODES, 5), doubles(RUNS, 5, seed=1)

@@ -7,7 +7,6 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from aceglt.backends.cpu import calls as cpu
 from aceglt.numerics import rng
 
 SPLITMIX_OF_SEED_0 = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC)
@@ -123,16 +122,3 @@ def test_folding_by_number_is_folding_by_tensor(value: int | Tensor) -> None:
     key = rng.keys(range(50), "fold")
     by_tensor = rng._mix(key + (torch.as_tensor(value) + 1) * rng._FOLD)
     assert torch.equal(rng.fold(key, value), by_tensor)
-
-
-@pytest.mark.parametrize("rows", [None, torch.tensor([2, 0, 7])])
-def test_dropping_is_scaling_what_is_kept(rows: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-    monkeypatch.setattr(cpu, "_LARGE", 0)
-    key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
-    h = torch.rand(1, n, 12)
-    kept = rng.keep_rows(key, torch.arange(n) if rows is None else rows, 12, 0.3, h.dtype)
-    assert rng.drops(h)
-    assert torch.equal(rng.dropped(key, h, rows, 0.3), h * (kept * (1 / 0.7)))
-    assert not rng.drops(h[:, :, :10])
-    assert not rng.drops(h.requires_grad_())

@@ -107,7 +107,7 @@ def test_masks_apply_to_the_edges_seen_in_training_and_the_others_live(split: An
     assert view is not None
     dead = torch.ones(1, problem.graph.num_edges, dtype=torch.bool)
     dead[0, 3] = False
-    spread = view.spread(dead)
+    spread = view.scatter(dead)
     assert int((~spread).sum()) == 1
     old = (~unseen(data)).nonzero().squeeze(1)[problem.graph.edges[:, 3]]
     nodes = (~data.test_mask).nonzero().squeeze(1) if split == "val" else torch.arange(36)

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt.cli import app
 from aceglt.config import Config, resolve
+from aceglt.config.tasks import LinkOptions
 from aceglt.datasets import GraphData, save_npz
 from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.numerics import rng
@@ -88,15 +89,15 @@ def test_no_held_out_edge_carries_a_message_in_a_whole_search(
     passed: set[tuple[int, int]] = set()
     real = Graph.batch
 
-    def spy(self: Graph, alive: Tensor, self_loops: bool) -> Any:
-        batch = real(self, alive, self_loops)
+    def spy(self: Graph, *given: Any) -> Any:
+        batch = real(self, *given)
         row, col = batch.row % self.num_nodes, batch.col % self.num_nodes
         passed.update(pairs(torch.stack([torch.minimum(row, col), torch.maximum(row, col)])))
         return batch
 
     monkeypatch.setattr(Graph, "batch", spy)
     aceglt.search(bare_data(), **QUICK, **variant)
-    problem = link_problem(connected=variant.get("edge_split") == "connected")
+    problem = link_problem(edge_split=variant.get("edge_split", "random"))
     assert not passed & (pairs(problem.val) | pairs(problem.test))
     assert pairs(problem.graph.edges) <= passed
 
@@ -190,7 +191,7 @@ def test_hits_is_a_metric_of_the_problem() -> None:
     ("edge_index", "options", "message"),
     [
         ([[0, 1, 2], [1, 2, 3]], {}, "of the graph's 3 edges only 0 can be held out"),
-        ([list(range(39)), list(range(1, 40))], {"connected": True}, "of the graph's 39 edges only 0"),
+        ([list(range(39)), list(range(1, 40))], {"edge_split": "connected"}, "of the graph's 39 edges only 0"),
         (torch.ones(40, 40).triu(1).nonzero().t().tolist(), {}, "needs 117 pairs of nodes that are no edges"),
         ([[0, 99], [1, 2]], {}, "names node 99"),
     ],
@@ -207,13 +208,15 @@ def test_graphs_that_cannot_be_split_are_refused(edge_index: Any, options: dict[
 def test_defaults_of_the_task_and_of_the_objective() -> None:
     bce, contrast = resolve(task="link"), resolve(task="link", objective="infoclust")
     for config, signal in ((bce, "teacher"), (contrast, "labels")):
-        assert (config.signal, config.balance, config.scoring_epochs) == (signal, 0.0, 200)
-        assert (config.lambda_edges, config.degree_bonus, config.method_options) == (1e-4, 0.0, {"rounds": 6})
-    assert bce.teacher_temperature == 1.0
-    assert (bce.embedding, bce.weight_decay, bce.signal) == (64, 0.0, "teacher")
-    assert (contrast.embedding, contrast.weight_decay, contrast.signal) == (16, 0.0, "labels")
-    assert resolve(task="link", weight_decay=0.1).weight_decay == 0.1
-    assert resolve().weight_decay == 5e-4
+        assert (config.scoring.signal, config.pruning.balance, config.scoring_epochs) == (signal, 0.0, 200)
+        assert (config.scoring.lambda_edges, config.pruning.degree_bonus) == (1e-4, 0.0)
+        assert config.method_options == resolve().method_options
+        assert config.training.weight_decay == 0.0
+    assert bce.scoring.teacher_temperature == 1.0
+    assert bce.task_options == LinkOptions("bce", "random", 64)
+    assert contrast.task_options == LinkOptions("infoclust", "random", 16)
+    assert resolve(task="link", weight_decay=0.1).training.weight_decay == 0.1
+    assert resolve().training.weight_decay == 5e-4
 
 
 @pytest.mark.parametrize(
@@ -221,9 +224,12 @@ def test_defaults_of_the_task_and_of_the_objective() -> None:
 )
 def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[float, float]) -> None:
     c = resolve("paper", task="link", dataset=dataset)
-    assert (c.lr, c.weight_decay, c.lambda_edges, c.lambda_weights) == (3e-4, 0.0, *lambdas)
-    assert (c.objective, c.embedding, c.edge_split, c.signal) == ("infoclust", 16, "connected", "labels")
-    assert resolve("paper", task="link", dataset=dataset, objective="bce").embedding == 64
+    assert (c.training.lr, c.training.weight_decay) == (3e-4, 0.0)
+    assert (c.scoring.lambda_edges, c.scoring.lambda_weights, c.scoring.signal) == (*lambdas, "labels")
+    assert c.task_options == LinkOptions("infoclust", "connected", 16)
+    assert resolve("paper", task="link", dataset=dataset, objective="bce").task_options == LinkOptions(
+        "bce", "connected"
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,7 +310,7 @@ def test_a_ticket_is_evaluated_and_applied_on_the_training_edges_alone(tmp_path:
     result.tickets[-1].save(tmp_path / "ticket.safetensors")
     ticket = aceglt.Ticket.load(tmp_path / "ticket.safetensors")
     pruned = ticket.apply(bare_data())
-    problem = link_problem(connected=True)
+    problem = link_problem(edge_split="connected")
     kept = pairs(Graph.from_edge_index(pruned.edge_index, 30).edges)
     assert kept == pairs(problem.graph.edges[:, ticket.masks.edges[0]])
     evaluation = aceglt.evaluate(ticket, bare_data(), seeds=2)

@@ -10,7 +10,6 @@ import torch
 from samples import generator, tiny_data, tiny_problem
 from torch_geometric.data import Data
 
-from aceglt.backends.cpu import calls as cpu
 from aceglt.errors import DataError
 from aceglt.numerics import rng
 from aceglt.problems.base import Problem, Soft
@@ -169,8 +168,7 @@ def test_smoothing_is_ten_steps_of_personalised_page_rank() -> None:
         )
 
 
-def test_smoothing_does_not_depend_on_the_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_LARGE", 0)  # compiled products, which serve wide matrices alone
+def test_smoothing_does_not_depend_on_the_other_runs() -> None:
     logits = torch.randn(5, NODES, 3, generator=generator(6))
     assert torch.equal(tiny_problem().soften(logits, 0.1, 0.5)[:1], tiny_problem().soften(logits[:1], 0.1, 0.5))
 

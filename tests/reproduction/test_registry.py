@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aceglt.config import SCORING, resolve
+from aceglt.config.tasks import LinkOptions
 from aceglt.errors import ConfigError
+from aceglt.methods import Ugs
 from aceglt.methods.build import build_method
 from aceglt.reproduction import EXHIBITS, Scale, exhibit
 from aceglt.reproduction.quotes import quote, quotes
@@ -37,16 +39,17 @@ def test_every_cell_is_a_search_with_a_name_of_its_own(name: str) -> None:
         config = cell.config(Scale())
         build_method(config)
         signal = "teacher" if cell.variant == "ours" else "labels"
-        assert (config.preset, config.signal, config.epochs, config.seeds) == ("paper", signal, 200, (0, 1, 2))
+        assert (config.preset, config.scoring.signal, config.training.epochs) == ("paper", signal, 200)
+        assert config.seeds == (0, 1, 2)
 
 
 def test_ours_searches_as_the_default_does_and_trains_as_the_paper_does() -> None:
-    (cell,) = exhibit("table1").pick(["cora/gcn/model/ace/ours"])
+    (cell,) = exhibit("table1").pick(["cora/gcn/model/ugs/ours"])
     (paper,) = exhibit("table1").pick(["cora/gcn/model/ace"])
     config, default, published = cell.config(Scale()), resolve(dataset="cora"), paper.config(Scale())
-    assert build_method(config) == build_method(default)
-    assert [getattr(config, name) for name in SCORING] == [getattr(default, name) for name in SCORING]
-    assert (config.lr, config.weight_decay, config.epochs) == (published.lr, published.weight_decay, published.epochs)
+    assert build_method(config) == Ugs()
+    assert [config.flat()[name] for name in SCORING] == [default.flat()[name] for name in SCORING]
+    assert config.training == published.training
     assert build_method(published) != build_method(default)
 
 
@@ -91,19 +94,20 @@ def test_every_number_of_the_papers_tables_is_quoted() -> None:
 def test_searches_have_the_papers_settings() -> None:
     cell = exhibit("table1").pick(["cora/gcn/model/ace"])[0]
     config = cell.config(Scale())
-    assert (config.lr, config.weight_decay, config.lambda_edges, config.levels) == (6e-2, 6e-5, 2e-3, 20)
-    assert (config.fixed_graph, config.prune_model) == (0.05, 0.2)
+    assert (config.training.lr, config.training.weight_decay) == (6e-2, 6e-5)
+    assert (config.scoring.lambda_edges, config.stopping.levels) == (2e-3, 20)
+    assert (config.pruning.fixed_graph, config.pruning.prune_model) == (0.05, 0.2)
     proteins = exhibit("figure3").pick(["ogbn-proteins/ace/model"])[0].config(Scale())
-    assert (proteins.backbone, proteins.hidden, proteins.lambda_edges) == ("resgcn", 128, 0.1)
+    assert (proteins.backbone_options.hidden, proteins.scoring.lambda_edges) == (128, 0.1)
     collab = exhibit("figureS4").cells[0].config(Scale())
-    assert (collab.task, collab.objective, collab.edge_split, collab.lambda_weights) == ("link", "bce", "random", 1e-5)
-    assert exhibit("tableS3").cells[0].config(Scale()).objective == "infoclust"
+    assert (collab.task_options, collab.scoring.lambda_weights) == (LinkOptions("bce", "random"), 1e-5)
+    assert exhibit("tableS3").cells[0].config(Scale()).flat()["objective"] == "infoclust"
 
 
 def test_fixed_sparsities_are_those_of_the_figures() -> None:
     configs = [cell.config(Scale()) for cell in exhibit("figureS5").pick(["pubmed/gin"])]
-    assert [c.fixed_graph for c in configs if c.axis == "model"] == [0.1, 0.15, 0.2, 0.25]
-    assert [c.fixed_model for c in configs if c.axis == "graph"] == [0.4, 0.5, 0.7, 0.9]
+    assert [c.pruning.fixed_graph for c in configs if c.pruning.axis == "model"] == [0.1, 0.15, 0.2, 0.25]
+    assert [c.pruning.fixed_model for c in configs if c.pruning.axis == "graph"] == [0.4, 0.5, 0.7, 0.9]
 
 
 def test_the_ablation_switches_what_its_rows_say() -> None:
@@ -122,15 +126,15 @@ def test_fewer_epochs_shorten_refinement_in_proportion() -> None:
 
 def test_levels_beyond_what_a_table_shows_are_not_searched() -> None:
     cell = exhibit("table2").cells[0]
-    assert [cell.config(Scale(levels=levels)).levels for levels in (None, 3, 50)] == [7, 3, 7]
+    assert [cell.config(Scale(levels=levels)).stopping.levels for levels in (None, 3, 50)] == [7, 3, 7]
 
 
 def test_cells_are_picked_by_any_of_their_parts() -> None:
     table = exhibit("table1")
     assert len(table.pick(["cora/gcn"])) == 10
-    assert len(table.pick(["graph/ace"])) == 18
-    assert [cell.variant for cell in table.pick(["Cora/GCN/graph/ace"])] == [""]
-    assert len(table.pick(["Cora/GCN/graph/ugs"])) == 1
+    assert len(table.pick(["graph/ugs"])) == 18
+    assert [cell.variant for cell in table.pick(["Cora/GCN/graph/ugs"])] == [""]
+    assert len(table.pick(["Cora/GCN/graph/ace"])) == 1
     assert {cell.method for cell in table.pick(["ugs", "ace"])} == {"ugs", "ace"}
     with pytest.raises(ConfigError, match=r"table1 has no cell 'cora/resgcn'; join any of cora, gcn, .* with /"):
         table.pick(["gcn", "cora/resgcn"])

@@ -12,7 +12,6 @@ from typing import Any
 import ogb_samples
 import pytest
 from reproduction_samples import TINY, Reproduce
-from rich.console import Console
 from typer.testing import CliRunner
 
 from aceglt import cli, datasets
@@ -148,7 +147,7 @@ def invoke(*arguments: str | Path) -> Any:
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are printed unfolded, whatever the terminal."""
-    monkeypatch.setattr(cli, "console", Console(width=250))
+    monkeypatch.setenv("COLUMNS", "250")
 
 
 SMALL = [f"--{name}={value}" for name, value in TINY.items()]

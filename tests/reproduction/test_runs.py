@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def test_a_run_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished
     tiny("table1", **ONE)
     path = next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent
     with RunDir(path) as run:
-        run.claim(replace(run.read_config(), levels=3), read_json(run.config)["data"])
+        run.claim(run.read_config().replace(levels=3), read_json(run.config)["data"])
     assert len(tiny("table1", **ONE, levels=3).results["cora/gcn/model/ugs"]["levels"]) == 3
 
 
@@ -138,7 +137,7 @@ def test_a_run_that_was_planned_for_little_memory_is_found_again(
         patch.setattr("aceglt.runner.free_memory", lambda device: 1)
         tiny("table1", **ONE, observe=record)
     run = RunDir(next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent)
-    assert run.read_config().partitions > 1
+    assert run.read_config().training.partitions > 1
     tiny("table1", **ONE, observe=record)
     assert len(record.searched) == 1
     with pytest.raises(ConfigError, match="no finished search"):
@@ -176,7 +175,6 @@ def test_what_is_wrong_is_said_before_anything_is_searched(tmp_path: Path) -> No
         ({"preset": "papier"}, "unknown preset 'papier'"),
         ({"seeds": [0, 0]}, "seeds must differ"),
         ({"method_options": {"keep": "best"}}, "method random has no option 'keep'"),
-        ({"method_options": {"rounds": 1}}, "rounds is not the same in all cells of table1"),
         ({"cells": "cora/gcn/gebtt"}, "table1 has no cell"),
         ({"dataset": "pubmed"}, "dataset is not the same in all cells of table1"),
         ({"test": False}, "table1 is about test metrics"),

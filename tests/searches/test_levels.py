@@ -50,7 +50,8 @@ class Log:
 def make_search(method: Method | None = None, log: Log | None = None, **settings: Any) -> Search:
     problem = tiny_problem()
     config = Config(**{"seeds": (0, 1), "epochs": 4, "hidden": 6, **settings})
-    return Search(problem, GCN(problem.x.shape[1], problem.num_classes, config.hidden), method or Random(), config, log)
+    backbone = GCN(problem.x.shape[1], problem.num_classes, config.backbone_options.hidden)
+    return Search(problem, backbone, method or Random(), config, log)
 
 
 def run(search: Search, levels: int, state: State | None = None) -> State:
@@ -105,7 +106,7 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
         search.backbone.init((5,)),
         search.full_masks(),
         10,
-        Training(search.config.lr, search.config.weight_decay),
+        Training(search.config.training.lr, search.config.training.weight_decay),
         rng.keys((5,), 0, "dense", 0),
     )
     state = search.train_dense(State())
@@ -114,10 +115,11 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
     assert state.soft is not None
     assert state.dense.val == dense.val.tolist()
     assert state.dense.epoch == dense.epoch.tolist()
-    graph = search.problem.graph.batch(search.full_masks().edges, True)
-    ones = torch.ones(1, search.total.edges)
-    logits = search.backbone.apply(search.backbone.weights(dense.params), graph, ones, search.problem.features)
-    torch.testing.assert_close(state.soft, (4.0 * logits).softmax(dim=-1))
+    backend, features = search.backend, search.backend.features(search.problem.features)
+    graph = search.problem.graph.batch(search.full_masks().edges, True, backend.kernels)
+    ones, weights = torch.ones(1, search.total.edges), search.backbone.weights(dense.params)
+    logits = backend.network(search.backbone).apply(weights, graph, ones, features)
+    assert torch.equal(state.soft, (4.0 * logits).softmax(dim=-1))
 
 
 def test_signal_and_ranking_are_those_of_the_configuration_unless_given() -> None:
@@ -176,7 +178,8 @@ def test_a_method_may_train_weights_as_tickets_are_trained() -> None:
     level = search.level(search.train_dense(State()))
     masks = Random().select(level).masks
     found = level.train(masks, 4, "try")
-    training, key = Training(search.config.lr, search.config.weight_decay), rng.keys((0, 1), 1, "try", 0)
+    training = Training(search.config.training.lr, search.config.training.weight_decay)
+    key = rng.keys((0, 1), 1, "try", 0)
     expected = fit(search.problem, search.backbone, search.start, masks, 4, training, key)
     assert found.params is not None
     assert expected.params is not None
@@ -220,7 +223,7 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
             search.backbone.init((0, 1)),
             part,
             3,
-            Training(search.config.lr, search.config.weight_decay),
+            Training(search.config.training.lr, search.config.training.weight_decay),
             rng.keys((0, 1), 1, "both", batch),
             scoring=Scoring(0.1, 0.2, decay=False, clamp=False, epoch="last"),
             soft=Soft(state.soft, 0.3) if state.soft is not None else None,
@@ -244,7 +247,7 @@ def test_retraining_rewinds_to_the_initial_weights_and_uses_labels_alone() -> No
         search.backbone.init((0, 1)),
         chosen.masks,
         6,
-        Training(search.config.lr, search.config.weight_decay),
+        Training(search.config.training.lr, search.config.training.weight_decay),
         rng.keys((0, 1), 1, "retrain", 0),
     )
     assert again.params is not None
@@ -338,7 +341,7 @@ def test_stages_return_new_states() -> None:
 
 
 def test_the_observer_hears_of_phases_and_the_announced_cost_is_met() -> None:
-    log, method = Log(), Ace(rounds=2, refine_epochs=3)
+    log, method = Log(), Ace(rounds=2, refine_epochs=3, keep="last")
     search = make_search(method, log)
     state = search.train_dense(State())
     dense = search.config.epochs

@@ -98,7 +98,7 @@ def test_the_python_file_is_all_there_is_to_import(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_ticket_that_does_not_fit_its_backbone_leaves_nothing(format: str, tmp_path: Path) -> None:
     ticket = random_ticket()
-    broken = replace(ticket, config=replace(ticket.config, hidden=9))
+    broken = replace(ticket, config=ticket.config.replace(hidden=9))
     with pytest.raises(TicketError, match="a gcn of its sizes has"):
         broken.export(tmp_path / "out", format)
     assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from search_samples import bits_flipped, graph, search
 import aceglt
 from aceglt.backbones import Params
 from aceglt.config import Config
+from aceglt.config.formats import FORMAT
 from aceglt.errors import TicketError
 from aceglt.files import tensors as storage
 from aceglt.numerics.graph import Graph
@@ -206,9 +207,9 @@ def _forged(change: Callable[[dict[str, Any], dict[str, torch.Tensor]], None]) -
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ticket"
         _made([True, False, True, True, True], [True, False, True], _square()).save(path)
-        payload, tensors = storage.read_tensors(path, "ticket", 1, TicketError)
+        payload, tensors = storage.read_tensors(path, "ticket", FORMAT, TicketError)
         change(payload, tensors)
-        storage.write_tensors(path, "ticket", 1, payload, tensors)
+        storage.write_tensors(path, "ticket", FORMAT, payload, tensors)
         Ticket.load(path)
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from aceglt import ApplyTicket, Ticket
 from aceglt.cli import app
+from aceglt.config.formats import FORMAT
 from aceglt.datasets import GraphData
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.files import tensors as storage
@@ -153,7 +154,7 @@ def test_a_refused_prediction_leaves_no_file_and_one_line(saved: Path, tmp_path:
 def test_a_damaged_ticket_is_refused_by_every_command(command: str, damage: str, saved: Path, tmp_path: Path) -> None:
     content = saved.read_bytes()
     if damage == "version":
-        payload, tensors = storage.read_tensors(saved, "ticket", 1, TicketError)
+        payload, tensors = storage.read_tensors(saved, "ticket", FORMAT, TicketError)
         storage.write_tensors(saved, "ticket", 99, payload, tensors)
     elif damage == "pickle":
         torch.save({"a": 1}, saved)
@@ -169,14 +170,14 @@ def test_a_damaged_ticket_is_refused_by_every_command(command: str, damage: str,
 
 def _forge(path: Path, **changes: Any) -> None:
     """Change the payload and write it with a right checksum; "a.b" is b in a."""
-    payload, tensors = storage.read_tensors(path, "ticket", 1, TicketError)
+    payload, tensors = storage.read_tensors(path, "ticket", FORMAT, TicketError)
     for name, value in changes.items():
         part, _, key = name.partition("__")
         if part == "tensor":
             tensors[key.replace("_", ".", 1)] = value
         else:
             payload[part][key] = value
-    storage.write_tensors(path, "ticket", 1, payload, tensors)
+    storage.write_tensors(path, "ticket", FORMAT, payload, tensors)
 
 
 HUGE = 10**15
@@ -236,7 +237,7 @@ def test_weights_that_are_no_numbers_are_refused(value: float, saved: Path) -> N
 
 def test_a_ticket_of_the_users_own_model_says_what_it_cannot_do() -> None:
     ticket = random_ticket(alive=0.5)
-    own = replace(ticket, config=replace(ticket.config, backbone="mine:Model"))
+    own = replace(ticket, config=ticket.config.replace(backbone="mine:Model"))
     assert own.apply(graph()).num_edges < graph().num_edges
     for attempt in (own.model, lambda: own.predict(graph()), lambda: own.export("nowhere")):
         with pytest.raises(TicketError, match="mine:Model, which has no compact form"):
@@ -247,7 +248,7 @@ def test_a_ticket_of_the_users_own_model_says_what_it_cannot_do() -> None:
 def test_what_has_no_compact_form_is_neither_built_nor_exported(tmp_path: Path, forbidden: str) -> None:
     ticket = random_ticket()
     if forbidden == "link":
-        ticket = replace(ticket, config=replace(ticket.config, task="link"))
+        ticket = replace(ticket, config=ticket.config.replace(task="link"))
     else:
         ticket = replace(ticket, graph=replace(ticket.graph, edge_weight=torch.ones(ticket.graph.num_edges)))
     for use in (ticket.model, lambda: ticket.export(tmp_path / "out")):
@@ -258,7 +259,7 @@ def test_what_has_no_compact_form_is_neither_built_nor_exported(tmp_path: Path, 
 
 def test_an_inductive_ticket_is_not_exported_with_edges_that_mean_other_nodes(tmp_path: Path) -> None:
     ticket = random_ticket()
-    ticket = replace(ticket, config=replace(ticket.config, task="inductive"))
+    ticket = replace(ticket, config=ticket.config.replace(task="inductive"))
     with pytest.raises(TicketError, match="numbered within its training graph"):
         ticket.export(tmp_path / "out")
 

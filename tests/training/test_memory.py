@@ -17,15 +17,14 @@ from samples import generator
 from search_samples import events, graph, search
 
 from aceglt import runner
-from aceglt.backbones import Backbone
+from aceglt.backends import Cpu
 from aceglt.backends.base import Scoring, Training
-from aceglt.backends.cpu import Cpu
+from aceglt.backends.cpu.elements import Thresholds
 from aceglt.config import Config, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.numerics import rng
-from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
@@ -61,26 +60,16 @@ def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) 
     return Planner(problem, build_backbone(config, problem), config, runs_at_once, chosen, batches(method))
 
 
-class InThisThread(Cpu):
-    """The backend of the CPU, where what a training takes can be seen."""
-
-    def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
-        return 0
-
-
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
     """Bytes of tensors at the peak of score training, the data included."""
     problem, backbone = planned.problem, planned.backbone
     start, key = backbone.init([0]), rng.keys([0], "test")
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
-    scoring = Scoring(config.lambda_edges, config.lambda_weights, True, False, "best")
+    scoring = Scoring(config.scoring.lambda_edges, config.scoring.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
-    allocations = Allocations()  # sees those of this thread alone
-    with allocations:
-        fit(
-            problem, backbone, start, masks, 2, Training(0.01, 0.0), key,
-            scoring=scoring, parts=parts, backend=InThisThread(),
-        )  # fmt: skip
+    backend = Cpu(thresholds=Thresholds(small=0))  # in this thread: allocations sees those of no other
+    with Allocations() as allocations:
+        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts, backend=backend)
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 
@@ -100,8 +89,8 @@ CASES: list[dict[str, Any]] = [
 def test_the_estimate_is_near_what_is_taken(settings: dict[str, Any], nodes: int, edges: int) -> None:
     planned = planner(large_problem(nodes, edges), **settings)
     config = planned.config
-    estimate = planned.needed(1, config.checkpoint_blocks, config.partitions)
-    assert 0.7 < estimate / taken(planned, config, Parts(config.partitions)) < 1.5
+    estimate = planned.needed(1, bool(config.backbone_options.checkpoint_blocks), config.training.partitions)
+    assert 0.7 < estimate / taken(planned, config, Parts(config.training.partitions)) < 1.5
 
 
 def test_sparse_features_are_counted_by_what_they_take() -> None:
@@ -119,9 +108,10 @@ def gpu_ratio(settings: dict[str, Any]) -> float:
     start, key = backbone.init([0, 1], "cuda"), rng.keys([0, 1], "test", device="cuda")
     masks = Masks.full(2, Counts(backbone.prunable.size, problem.graph.num_edges), "cuda")
     scoring = Scoring(1e-4, 1e-4, True, False, "best")
-    parts = Parts(config.partitions)
+    parts = Parts(config.training.partitions)
     fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
-    return planned.needed(2, config.checkpoint_blocks, config.partitions) / torch.cuda.max_memory_allocated()
+    needed = planned.needed(2, bool(config.backbone_options.checkpoint_blocks), config.training.partitions)
+    return needed / torch.cuda.max_memory_allocated()
 
 
 @pytest.mark.gpu
@@ -166,10 +156,8 @@ def test_less_memory_means_fewer_runs_then_checkpointing_then_parts() -> None:
 
 def test_rounds_of_ace_train_two_parts_of_every_run() -> None:
     problem = large_problem(2000, 5000)
-    rounds = ({"rounds": 1}, {"rounds": 0}, {})
-    both, *one = (on_gpu(planner(problem, method="ace", method_options=o)).plan(PLENTY).needed for o in rounds)
-    for alone in (*one, on_gpu(planner(problem, method="ugs")).plan(PLENTY).needed):
-        assert 1.7 < both / alone <= 2
+    both, alone = (on_gpu(planner(problem, method=method)).plan(PLENTY).needed for method in ("ace", "ugs"))
+    assert 1.7 < both / alone <= 2
 
 
 def test_what_is_chosen_is_kept() -> None:
@@ -213,13 +201,13 @@ def test_a_search_that_does_not_fit_is_cut_says_so_and_continues_alike(
     data, run = graph(nodes=1200), tmp_path / "run"
     tight(monkeypatch, 800_000)
     first = search(data, out=run, levels=1)
-    assert first.config.partitions == 2
+    assert first.config.training.partitions == 2
     assert json.loads((run / "environment.json").read_text())["partitions"] == 2
     assert [record.message for record in caplog.records] == [events(run, "plan")[0]["text"].join(["memory: ", ""])]
     assert "2 partitions: about 0.0 GiB of 0.0 GiB free" in caplog.text
     tight(monkeypatch, PLENTY)
     again = search(data, out=run, levels=2)
-    assert again.config.partitions == 2
+    assert again.config.training.partitions == 2
     whole = search(data, levels=2, partitions=2)
     assert again.tickets[0].trained.prunable.equal(whole.tickets[0].trained.prunable)
     with pytest.raises(RunError, match=r"partitions: 2 → 1"):
@@ -227,7 +215,7 @@ def test_a_search_that_does_not_fit_is_cut_says_so_and_continues_alike(
 
 
 def test_a_search_that_fits_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert search(out=tmp_path / "run", levels=0).config.partitions == 1
+    assert search(out=tmp_path / "run", levels=0).config.training.partitions == 1
     assert not caplog.records
     assert len(events(tmp_path / "run", "plan")) == 1
 
@@ -252,10 +240,10 @@ def test_out_of_memory_the_search_falls_back_once_and_continues(
     failing(monkeypatch, 1)
     with caplog.at_level(logging.WARNING):
         result = search(data, out=run, levels=1)
-    assert result.config.partitions == 4
+    assert result.config.training.partitions == 4
     assert result.results["levels"][0]["level"] == 1
     assert "memory: out of memory; now 4 partitions" in caplog.text
-    assert search(data, out=run, levels=2).config.partitions == 4
+    assert search(data, out=run, levels=2).config.training.partitions == 4
 
 
 def test_out_of_memory_twice_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

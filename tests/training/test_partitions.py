@@ -17,6 +17,7 @@ from torch_geometric.loader import ClusterData
 
 import aceglt
 from aceglt.backbones import GCN, Backbone, build
+from aceglt.backends import Cpu
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
@@ -26,7 +27,7 @@ from aceglt.problems.base import Problem, Soft
 from aceglt.problems.own import customise
 from aceglt.training import partitions as module
 from aceglt.training.fit import Fit, Scoring, Training, fit, initial_scores
-from aceglt.training.partitions import WHOLE, Parts, Places
+from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 TRAINING = Training(lr=0.05, weight_decay=0.03)
@@ -88,8 +89,8 @@ def test_outputs_by_parts_are_those_without_the_edges_between_parts(name: str, c
     for part in parts.evaluated(graph):
         inside[part.edges] = True
     expected = backbone.apply(weights, graph.batch(alive & inside, backbone.self_loops), values, Features(problem.x))
-    places = Places(graph, problem.features, alive, backbone.self_loops, parts)
-    torch.testing.assert_close(places.outputs(backbone, weights, values), expected)
+    outputs = Outputs(Cpu(), backbone, graph, problem.features, alive, parts)
+    torch.testing.assert_close(outputs(weights, values), expected)
 
 
 @pytest.mark.usefixtures("double")
@@ -187,10 +188,10 @@ def test_clusters_are_pygs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_metis_clusters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: Any, edge_index: Tensor, num_nodes: int) -> Tensor:
+    def missing(*given: Any, **options: Any) -> ClusterData:
         raise ImportError("pyg-lib")
 
-    monkeypatch.setattr(ClusterData, "_metis", missing)
+    monkeypatch.setattr("torch_geometric.loader.ClusterData", missing)
     with pytest.raises(ConfigError, match="needs pyg-lib or torch-sparse; install one of them, or use 'random'"):
         search(partitions=2, partition_by="clusters")
 

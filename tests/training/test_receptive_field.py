@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from samples import generator, random_graph, random_masks, tiny_data
 from torch import Tensor
 
-from aceglt.backbones import build
-from aceglt.backbones.base import Backbone
-from aceglt.backends.cpu import calls as cpu
-from aceglt.numerics import features, rng
+from aceglt.backbones import Backbone, build
+from aceglt.backends import Backend, Cpu, Reference
+from aceglt.backends.base import Place, Scoring, Training
+from aceglt.backends.cpu.elements import Thresholds
+from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.backends.cpu.passes import CpuPasses, Products, Shared
+from aceglt.backends.fields import Fields, Site
+from aceglt.numerics import rng
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Field, Graph
+from aceglt.numerics.graph import Graph
+from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts, Masks
-from aceglt.problems import base as problem
-from aceglt.problems.base import Problem, Shared
+from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
-from aceglt.training import fit as train
-from aceglt.training.fit import Fit, Scoring, Training, fit
+from aceglt.training.fit import Fit, fit
 
 SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
 
@@ -36,11 +40,29 @@ def sparse_problem(task: str = "node", directed: bool = False) -> Problem:
     return Problem.from_data(data, "ring", task, directed)
 
 
-def trained(problem: Problem, backbone: Backbone, scoring: Scoring | None, runs: int = 2) -> Fit:
+def trained(
+    problem: Problem, backbone: Backbone, scoring: Scoring | None, runs: int = 2, backend: Backend | None = None
+) -> Fit:
     seeds, total = range(runs), Counts(backbone.prunable.size, problem.graph.num_edges)
     masks = random_masks(total, Counts(int(0.7 * total.weights), int(0.8 * total.edges)), seeds)
     start, key = backbone.init(seeds), rng.keys(seeds, "focus")
-    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring)
+    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring, backend=backend)
+
+
+def places(problem: Problem) -> tuple[Place, Place]:
+    """Of training on labels alone and of validation."""
+    view = problem.view("val")
+    train = Place(problem.graph, problem.features, problem.reads("train"))
+    if view is None:
+        return train, Place(problem.graph, problem.features, problem.reads("val"))
+    return train, Place(view.graph, view.features, problem.reads("val"), view.scatter)
+
+
+def sites(problem: Problem, alive: Tensor | None = None, fields: Fields | None = None) -> tuple[Site, Site]:
+    """Where training and validation of a GCN run."""
+    gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
+    alive = torch.ones(1, problem.graph.num_edges, dtype=torch.bool) if alive is None else alive
+    return (fields or Fields(PLAIN)).sites(gcn, *places(problem), alive)
 
 
 @pytest.mark.usefixtures("double")
@@ -48,37 +70,40 @@ def trained(problem: Problem, backbone: Backbone, scoring: Scoring | None, runs:
 @pytest.mark.parametrize("task", ["node", "inductive"])
 @pytest.mark.parametrize("name", ["gcn", "gin", "gat"])
 @pytest.mark.parametrize("hidden", [8, 6])
-def test_trains_as_on_the_whole_graph(
-    name: str, task: str, scoring: Scoring | None, hidden: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trains_as_on_the_whole_graph(name: str, task: str, scoring: Scoring | None, hidden: int) -> None:
     problem = sparse_problem(task)
     backbone = build(name, problem.x.shape[1], problem.out_features, hidden)
-    focused = trained(problem, backbone, scoring)
-    assert problem.focus("train", 2) is not None
-    monkeypatch.setattr(backbone, "reach", None)
-    whole = trained(problem, backbone, scoring)
-    assert focused.val.tolist() == whole.val.tolist()
-    assert focused.epoch.tolist() == whole.epoch.tolist()
-    for ours, theirs in ((focused.params, whole.params), (focused.scores, whole.scores)):
+    assert all(site.field is not None for site in sites(problem))
+    within, whole = (trained(problem, backbone, scoring, backend=backend) for backend in (Cpu(), Reference()))
+    assert within.val.tolist() == whole.val.tolist()
+    assert within.epoch.tolist() == whole.epoch.tolist()
+    for ours, theirs in ((within.params, whole.params), (within.scores, whole.scores)):
         assert (ours is None) == (theirs is None)
         if ours is not None:
             for part in vars(ours):
-                torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-9, atol=1e-11)
+                torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
-def test_validation_beside_the_training_step_changes_no_bit(scoring: Scoring | None) -> None:
+def test_validation_beside_the_training_step_changes_no_bit(
+    scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = sparse_problem()
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
-    before, fits, beside = torch.get_num_threads(), [], []
-    judge = train._Trainer._begin_to_judge
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train._Trainer, "_begin_to_judge", lambda t, *a: beside.append(judge(t, *a)) or beside[-1])
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            fits.append(trained(problem, gcn, scoring, runs=1))
+    before, fits, begun = torch.get_num_threads(), [], []
+    beside = CpuPasses.beside
+
+    def noted(passes: CpuPasses, validate: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
+        later = beside(passes, validate)
+        begun.append(later is not None)
+        return later
+
+    monkeypatch.setattr(CpuPasses, "beside", noted)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        fits.append(trained(problem, gcn, scoring, runs=1))
     torch.set_num_threads(before)
-    assert [later is not None for later in beside] == [False] * 5 + [False] + [True] * 4
+    assert begun == [False] * 6 + [True] * 6  # at the beginning and after every epoch
     one, other = fits
     assert (one.val.tolist(), one.epoch.tolist()) == (other.val.tolist(), other.epoch.tolist())
     for part in ("params", "scores"):
@@ -106,27 +131,29 @@ def _adjacency(graph: Graph) -> Tensor:
 
 
 def test_the_whole_graph_is_taken_where_all_outputs_are_read() -> None:
-    problem = sparse_problem()
+    problem, fields = sparse_problem(), Fields(PLAIN)
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
     alive = torch.ones(1, problem.graph.num_edges, dtype=torch.bool)
-    parts, whole = (train._places(problem, gcn, alive, True, alone) for alone in (True, False))
-    assert parts[0].focus is not None
-    assert parts[1].focus is not None
+    train, val = places(problem)
+    whole = fields.sites(gcn, Place(train.graph, train.features), val, alive)
     assert whole[0] is whole[1]
-    assert whole[0].focus is None
+    assert whole[0].field is None
     own = customise(problem, loss=lambda outputs, _: outputs.square().mean(dim=(1, 2)))
-    assert own.focus("train", 2) is None
-    assert own.focus("val", 2) is not None
+    assert own.reads("train") is None
+    assert own.reads("val") is not None
 
 
-def test_a_part_of_the_graph_that_is_nearly_all_of_it_is_not_worth_it() -> None:
-    field = Field(torch.arange(10), (4, 8, 10))
-    problem = sparse_problem()
-    focus = problem.focus("train", 2)
-    assert focus is not None
-    large = replace(focus, field=field, num_nodes=10)
-    assert not train._smaller(large, large)
-    assert train._smaller(replace(large, num_nodes=20), large)
+@pytest.mark.parametrize(("steps", "worth"), [(4, True), (20, False)])
+def test_a_field_that_is_nearly_the_whole_graph_is_not_worth_it(steps: int, worth: bool) -> None:
+    class Deep:
+        """A chain of so many convolutions, of which only the number is read."""
+
+        chain, self_loops = (None,) * steps, True
+
+    problem: Any = sparse_problem()
+    train, val = Fields(PLAIN).sites(Deep(), *places(problem), torch.ones(1, problem.graph.num_edges).bool())  # type: ignore[arg-type]
+    assert (train.field is not None) is worth
+    assert (train is val) is not worth
 
 
 @pytest.mark.parametrize("density", [0.02, 0.5])
@@ -151,17 +178,18 @@ def test_rows_draw_what_they_draw_in_the_whole_matrix(width: int) -> None:
 
 
 def test_masks_of_another_batch_do_not_change_the_field() -> None:
-    problem = sparse_problem()
+    problem, fields = sparse_problem(), Fields(PLAIN)
     total = Counts(1, problem.graph.num_edges)
     few = random_masks(total, Counts(1, total.edges // 3), (0,))
-    gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
-    one, other = (train._places(problem, gcn, m.edges, True, True)[0] for m in (few, Masks.full(1, total)))
-    assert one.focus is other.focus
+    one, other = (sites(problem, m.edges, fields)[0] for m in (few, Masks.full(1, total)))
+    assert one.field is not None
+    assert one.field is other.field
+    assert one.graph.num_arcs < other.graph.num_arcs
 
 
 def neighbours_problem(task: str = "node") -> Problem:
     """Training and validation nodes next to each other, far from most of a ring."""
-    data, nodes = tiny_data(nodes=60), torch.arange(60)
+    data, nodes = tiny_data(nodes=60, density=0.08), torch.arange(60)
     data.edge_index = torch.stack([nodes, (nodes + 1) % 60])
     data.train_mask, data.val_mask = (nodes < 12) & (nodes % 2 == 0), (nodes < 12) & (nodes % 2 == 1)
     data.test_mask = nodes >= 50
@@ -174,18 +202,17 @@ def test_a_product_that_validation_shares_changes_no_bit(
     name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(cpu, "_LARGE", 0)
-    monkeypatch.setattr(features, "_SPARSE_FORWARD", 1.0)  # whose sums do not depend on how many rows there are
-    monkeypatch.setattr(features, "_SPARSE_BACKWARD", 1.0)
-    shared, ready = [], Shared.ready
+    made = neighbours_problem()
+    assert made.features.csr is not None  # whose sums do not depend on how many rows there are
+    backbone = build(name, made.x.shape[1], made.out_features, 8)
+    shared: list[Any] = []
+    ready = Shared.ready
     monkeypatch.setattr(Shared, "ready", lambda *given: shared.append(given) or ready(*given))
-    fits = []
-    for apart in (0.5, -1.0):
-        monkeypatch.setattr(problem, "_APART", apart)
-        made = neighbours_problem()
-        fits.append(trained(made, build(name, made.x.shape[1], made.out_features, 8), scoring))
-    assert len(shared) == 2 * 4  # runs, epochs but the first, which has nothing to validate
-    one, other = fits
+    one, other = (
+        trained(made, backbone, scoring, backend=Cpu(CompiledKernels(worth=0), Thresholds(apart=apart, sums=0.0)))
+        for apart in (0.5, -1.0)
+    )
+    assert len(shared) == 2 * 6  # runs, and steps: every epoch, and the validation of the last
     assert (one.val.tolist(), one.epoch.tolist()) == (other.val.tolist(), other.epoch.tolist())
     for ours, theirs in zip((one.params, one.scores), (other.params, other.scores), strict=True):
         for part in vars(ours) if ours is not None else ():
@@ -193,20 +220,23 @@ def test_a_product_that_validation_shares_changes_no_bit(
 
 
 def test_what_is_shared_is_every_node_once() -> None:
-    made = neighbours_problem()
-    shared, train_focus, val_focus = made.shared(2), made.focus("train", 2), made.focus("val", 2)
+    made, fields = neighbours_problem(), Fields(PLAIN)
+    train, val = sites(made, fields=fields)
+    products = Products(fields, apart=0.5)
+    shared = products.shared(train, val)
     assert shared is not None
-    assert train_focus is not None
-    assert val_focus is not None
-    assert made.shared(2) is shared
-    nodes = set(train_focus.field.nodes.tolist()) | set(val_focus.field.nodes.tolist())
+    assert products.shared(train, val) is shared
+    assert train.field is not None
+    assert val.field is not None
+    nodes = set(train.field.nodes.tolist()) | set(val.field.nodes.tolist())
     assert shared.features.shape[0] == len(nodes)
     weight = torch.rand(1, made.x.shape[1], 3, generator=generator(7))
-    of_train, of_val = shared.ready(weight, train_focus.features, val_focus.features)
-    torch.testing.assert_close(of_train.matmul(weight), train_focus.features.matmul(weight))
-    torch.testing.assert_close(of_val.matmul(weight), val_focus.features.matmul(weight))
+    of_train, of_val = shared.ready(weight, train.features, val.features)
+    torch.testing.assert_close(of_train.matmul(weight), train.features.matmul(weight))
+    torch.testing.assert_close(of_val.matmul(weight), val.features.matmul(weight))
 
 
 def test_nothing_is_shared_with_another_graph_or_far_away() -> None:
-    assert neighbours_problem("inductive").shared(2) is None
-    assert sparse_problem().shared(2) is None
+    for problem in (neighbours_problem("inductive"), sparse_problem()):
+        fields = Fields(PLAIN)
+        assert Products(fields, apart=0.5).shared(*sites(problem, fields=fields)) is None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from threading import Event, current_thread
 from typing import Any
 
 import pytest
 import torch
-from aceglt.training.threads import Spare
 from samples import random_masks, tiny_problem
 
 from aceglt.backbones import build
+from aceglt.backends import Cpu
 from aceglt.backends.base import Scoring, Training
-from aceglt.backends.cpu import calls as cpu
+from aceglt.backends.cpu.elements import Thresholds
+from aceglt.backends.cpu.workers import Spare, Workers
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
-from aceglt.training import fit as train
 from aceglt.training.fit import Fit, fit
 
 SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
@@ -48,7 +49,8 @@ class Listener:
 
 def trained(name: str = "gcn", scoring: Scoring | None = None, epochs: int = 4, runs: int = 3, **options: Any) -> Fit:
     problem, seeds = tiny_problem(), range(runs)
-    backbone = build(name, problem.x.shape[1], problem.out_features, 8)
+    layers = {"layers": 3} if name == "resgcn" else {}
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8, **layers)
     total = Counts(backbone.prunable.size, problem.graph.num_edges)
     masks = random_masks(total, Counts(total.weights // 2, total.edges - 3), seeds)
     start, key = backbone.init(seeds), rng.keys(seeds, "parallel")
@@ -94,57 +96,57 @@ def test_a_run_that_diverges_ends_the_others_with_its_error(two_threads: None) -
         trained(lr=1e38)
 
 
-def test_large_problems_share_the_threads_of_each_operation(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_SMALL", 10)
+def test_large_problems_share_the_threads_of_each_operation(two_threads: None) -> None:
     listener = Listener()
-    trained(observer=listener)
+    trained(observer=listener, backend=Cpu(thresholds=Thresholds(small=10)))
     assert listener.threads == {current_thread().name}
     assert listener.epochs == [1, 2, 3, 4] * 3
 
 
-def test_spare_threads_are_there_while_every_training_may_have_one() -> None:
-    spare = Spare(cores=2)
-    with spare.training():
+@pytest.fixture
+def workers() -> Workers:
+    return Workers()
+
+
+def test_spare_threads_are_there_while_every_training_may_have_one(workers: Workers) -> None:
+    with closing(Spare(2, workers)) as spare, spare.training():
         with spare.training():
-            assert spare.submit(int, "1") is None
-        beside = spare.submit(int, "1")
+            assert spare.submit(lambda: 1) is None
+        beside = spare.submit(lambda: 1)
         assert beside is not None
-        assert beside.result() == 1
-    spare.close()
+        assert beside() == 1
 
 
-def test_work_beside_a_training_has_a_core_of_its_own_until_it_ends() -> None:
-    spare, begun, end = Spare(cores=2), Event(), Event()
+def test_work_beside_a_training_has_a_core_of_its_own_until_it_ends(workers: Workers) -> None:
+    begun, end = Event(), Event()
 
     def work() -> bool:
         begun.set()
         return end.wait(10)
 
-    with spare.training():
-        assert cpu._lent == 2
+    with closing(Spare(2, workers)) as spare, spare.training():
+        assert workers.lent == 2
         beside = spare.submit(work)
         assert beside is not None
         assert begun.wait(10)
-        assert cpu._lent == 1
+        assert workers.lent == 1
         end.set()
-        assert beside.result()
-        assert cpu._lent == 2
-        failing = spare.submit(int, "one")
+        assert beside()
+        assert workers.lent == 2
+        failing = spare.submit(lambda: int("one"))
         assert failing is not None
         with pytest.raises(ValueError, match="one"):
-            failing.result()
-        assert cpu._lent == 2
-    spare.close()
+            failing()
+        assert workers.lent == 2
 
 
-def test_kernels_have_the_cores_that_trainings_leave() -> None:
-    spare, lent = Spare(cores=4), []
-    with spare.training():
-        lent.append(cpu._lent)
+def test_kernels_have_the_cores_that_trainings_leave(workers: Workers) -> None:
+    lent = []
+    with closing(Spare(4, workers)) as spare, spare.training():
+        lent.append(workers.lent)
         with spare.training():
-            lent.append(cpu._lent)
+            lent.append(workers.lent)
             with spare.training():
-                lent.append(cpu._lent)
-        lent.append(cpu._lent)
-    spare.close()
-    assert [*lent, cpu._lent] == [4, 2, 1, 4, 1]
+                lent.append(workers.lent)
+        lent.append(workers.lent)
+    assert [*lent, workers.lent] == [4, 2, 1, 4, 1]

@@ -18,7 +18,7 @@ class GCN(Backbone):
     name = "gcn"
     self_loops = True
     chain = (Convolution(("layer0.weight",)), Convolution(("layer1.weight",)))
-    footprint = Footprint(6.5, 38.0)
+    footprint = Footprint(6.0, 38.0)
     coefficients = "symmetric"
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:

@@ -63,7 +63,7 @@ class Messages:
         if self._arcs is None or self._arcs.scores is None:
             return
         values = self._arcs.sign if layer in self._weighted else self._arcs.scores
-        self._factors[layer] = _spread(values, self._arcs, inputs[0])
+        self._factors[layer] = _along(values, self._arcs, inputs[0])
 
     def _after(self, layer: Any, inputs: tuple[Any, ...], message: Tensor) -> Tensor:
         if layer not in self._factors:
@@ -73,7 +73,7 @@ class Messages:
         return message * self._factors[layer].view(shape)
 
 
-def _spread(values: Tensor, arcs: Arcs, edge_index: Tensor) -> Tensor:
+def _along(values: Tensor, arcs: Arcs, edge_index: Tensor) -> Tensor:
     """Arc values for the edges that a layer propagates along, which may be more (self-loops) or in another order;
     1 for edges that are not the graph's."""
     if edge_index is arcs.edge_index:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.base import Place, zeros_elsewhere
+from aceglt.backends.base import Place, scatter_nodes
+from aceglt.backends.reference import PlainPasses, PlainStep
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
@@ -33,7 +34,7 @@ class Site:
         """[S, N, C] of all nodes; those that are not computed are 0."""
         if self.field is None:
             return outputs
-        return zeros_elsewhere(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
+        return scatter_nodes(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
 
     def reading(self, features: Tensor | None) -> Site:
         """The same site with some of the features ([F] bool) alone; None is all."""
@@ -93,14 +94,14 @@ class Fields:
         return 2 * len(train[0].nodes) + len(val[0].nodes) <= _WORTH * place.graph.num_nodes
 
 
-class FieldPasses:
+class FieldPasses(PlainPasses):
     """The passes of one training at their sites; where these are the same, both share the stem."""
 
     def __init__(self, network: Backbone, train: Site, val: Site, kernels: Kernels) -> None:
-        self.network, self.train, self.val, self.kernels = network, train, val, kernels
+        self.network, self.train_site, self.val_site, self.kernels = network, train, val, kernels
 
     def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
-        return FieldStep(self, weights, edge_values, self.train.features, self.val.features)
+        return FieldStep(self, weights, edge_values, self.train_site.features, self.val_site.features)
 
     def dropout(self, dropout: Dropout | None) -> Dropout | None:
         """With the draws of the backend."""
@@ -111,7 +112,7 @@ class FieldPasses:
         return None
 
 
-class FieldStep:
+class FieldStep(PlainStep):
     """Passes with the same weights and edge values."""
 
     def __init__(
@@ -122,8 +123,8 @@ class FieldStep:
         self._state: Any = None
 
     def validate(self) -> Callable[[], Tensor]:
-        passes, val = self._passes, self._passes.val
-        if val is passes.train:
+        passes, val = self._passes, self._passes.val_site
+        if val is passes.train_site:
             with torch.no_grad():
                 outputs = passes.network.end(self._weights, val.graph, self._stem(), None)
             return lambda: outputs
@@ -135,23 +136,23 @@ class FieldStep:
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
-        val = self._passes.val
+        val = self._passes.val_site
         values = val.place.values(self._edge_values)
         return val.outputs(self._passes.network.apply(self._weights, val.graph, values, self._val))
 
     def outputs(self, dropout: Dropout | None) -> Tensor:
-        passes, train = self._passes, self._passes.train
+        passes, train = self._passes, self._passes.train_site
         made = passes.network.end(self._weights, train.graph, self._stem(), passes.dropout(dropout))
         return train.outputs(made)
 
     def outputs_on(self, features: Features) -> Tensor:
-        passes, train = self._passes, self._passes.train
+        passes, train = self._passes, self._passes.train_site
         return train.outputs(passes.network.apply(self._weights, train.graph, self._edge_values, features))
 
     def _stem(self) -> Any:
         """With gradients, whoever asks for it first."""
         if self._state is None:
             with torch.enable_grad():
-                train = self._passes.train
+                train = self._passes.train_site
                 self._state = self._passes.network.begin(self._weights, train.graph, self._edge_values, self._train)
         return self._state

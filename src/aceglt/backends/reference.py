@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
-from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train, keep_best, side_by
+from aceglt.backends.base import Observer, Place, Result, Start, Train, keep_best
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN, Kernels
@@ -17,35 +17,46 @@ from aceglt.numerics.masks import Scores
 
 
 class Reference:
-    """Every node of every run in every pass, all elements in memory, torch's own Adam."""
+    """A backend: every node of every run in every pass, all elements in memory, torch's own Adam.
+
+    Other backends override what they compute otherwise. They keep what several trainings of a search have in common.
+    """
 
     name = "reference"
     kernels: Kernels = PLAIN
 
     def network(self, backbone: Backbone) -> Backbone:
+        """The backbone with forward passes of this backend."""
         return backbone
 
     def features(self, features: Features) -> Features:
+        """The features with products of this backend."""
         return features
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> PlainPasses:
+        """The forward passes of one training of a group of runs."""
         return PlainPasses(backbone, train, val, start.masks.edges)
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+        """What that training changes; `passes` are its own, or None where others than the backend's are made."""
         return PlainElements(backbone, start)
 
     def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
+        """The function of one epoch, which may be recorded; `fixed` says that it does the same work every time."""
         return epoch
 
     def group_size(self, runs: int, at_once: int | None) -> int:
+        """How many of the runs share their tensors, if `at_once` (None: any number) are asked for."""
         return at_once or runs
 
     def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
+        """How many groups are trained at the same time; 0 where one follows the other."""
         return 0
 
     def train(
         self, groups: Sequence[slice], train: Train[Result], observer: Observer | None, workers: int
     ) -> list[Result]:
+        """Train all groups, `workers` of them at the same time (0: one after the other)."""
         return [train(group, observer) for group in groups]
 
 
@@ -60,6 +71,7 @@ class PlainPasses:
             self.val_graph = val.graph.batch(val.scatter(alive), backbone.self_loops)
 
     def step(self, weights: Weights, edge_values: Tensor) -> PlainStep:
+        """The passes with these weights (prunable, others and buffers) and values [S, E] of the edges."""
         return PlainStep(self, weights, edge_values)
 
 
@@ -71,14 +83,18 @@ class PlainStep:
 
     @torch.no_grad()
     def validate(self) -> Callable[[], Tensor]:
+        """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
+        [S, N, C], which may be 0 at nodes that are not read."""
         passes, val = self.passes, self.passes.val
         outputs = passes.backbone.apply(self.weights, passes.val_graph, val.values(self.edge_values), val.features)
         return lambda: outputs
 
     def outputs(self, dropout: Dropout | None) -> Tensor:
+        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read."""
         return self._outputs(self.passes.train.features, dropout)
 
     def outputs_on(self, features: Features) -> Tensor:
+        """The same on other features, without dropout."""
         return self._outputs(features, None)
 
     def _outputs(self, features: Features, dropout: Dropout | None) -> Tensor:
@@ -89,41 +105,52 @@ class PlainStep:
 
 
 class PlainElements:
-    """All elements as they are. A dead one is 0 and has no gradient, so that neither Adam nor decay wakes it."""
+    """Weights, scores and Adam's moments of the runs of one training.
+
+    A dead element is 0 and has no gradient, so that neither Adam nor decay wakes it.
+    """
 
     def __init__(self, backbone: Backbone, start: Start) -> None:
         self.backbone, self.scoring, masks = backbone, start.scoring, start.masks
-        self.alive = backbone.prunable.split(masks.weights)
-        weights = backbone.prunable.split(start.params.prunable * masks.weights)
-        self.weights = {name: part.clone() for name, part in weights.items()}
+        self.weights = self._stored(start.params.prunable * masks.weights)
         others = {name: part.clone() for name, part in backbone.other.split(start.params.other).items()}
         self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(start.extra)
+        """What is trained and not pruned."""
         self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
         self.edge_values = masks.edges.to(start.params.prunable.dtype)
+        """[S, E] scores of the edges, or 1 where alive."""
         self.weight_scores: dict[str, Tensor] = {}
         if start.scores is not None:
             self.edge_values = start.scores.edges.clone()
             if self.scoring is not None and self.scoring.weights:
-                scores = backbone.prunable.split(start.scores.weights)
-                self.weight_scores = {name: part.clone() for name, part in scores.items()}
-        self._adam(start)
+                self.weight_scores = self._stored(start.scores.weights)
         self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
-
-    def _adam(self, start: Start) -> None:
         decay = start.training.weight_decay
+        self._begin(start, decay, decay if self.scoring is not None and self.scoring.decay else 0.0)
+
+    def _stored(self, flat: Tensor) -> dict[str, Tensor]:
+        """The prunable matrices of a flat tensor [S, P], as copies."""
+        return {name: part.clone() for name, part in self.backbone.prunable.split(flat).items()}
+
+    def _begin(self, start: Start, decay: float, score_decay: float) -> None:
+        """Adam, with weight decay of weights and of scores."""
+        self.alive = self.backbone.prunable.split(start.masks.weights)
         groups: list[dict[str, Any]] = [
             {"params": [*self.weights.values(), *self.others.values()], "weight_decay": decay}
         ]
         if self.scoring is not None:
-            scores = [*self.weight_scores.values(), self.edge_values]
-            groups.append({"params": scores, "weight_decay": decay if self.scoring.decay else 0.0})
+            groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": score_decay})
         self.optimiser = torch.optim.Adam(groups, lr=start.training.lr)
 
     def effective(self) -> dict[str, Tensor]:
+        """The prunable weights as they act, [S, *shape] by name: W, or W times its score; 0 where dead."""
         return {name: w * self.weight_scores[name] if self.weight_scores else w for name, w in self.weights.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        """The gradient of W · s is that of s times W and that of W times s, plus λ · sign(s) for the L1 term."""
+        """One step of Adam, from the gradients of the effective weights, of the others and of the edge values.
+
+        The gradient of W · s is that of s times W and that of W times s, plus λ · sign(s) for the L1 term.
+        """
         for name, part in self.others.items():
             part.grad = grads[name]
         for name, weight in self.weights.items():
@@ -135,42 +162,56 @@ class PlainElements:
         if self.scoring is not None and edges is not None:
             self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
         self.optimiser.step()
+        self._clamp()
+
+    def _clamp(self) -> None:
+        """Keep scores in [0, 1], where that is asked for."""
         if self.scoring is not None and self.scoring.clamp:
             for score in (*self.weight_scores.values(), self.edge_values):
                 score.clamp_(0.0, 1.0)
 
     def remember(self, better: Tensor) -> None:
+        """Keep what the runs have now whose last epoch was better than all before, better [S] bool."""
         current = self._current()
         if not self._best:
             self._best = [part.clone() for part in current]
-        for best, part in zip(self._best, current, strict=True):
-            keep_best(best, part, better)
+        elif bool(better.any()):
+            for best, part in zip(self._best, current, strict=True):
+                keep_best(best, part, better)
 
     def finite(self) -> Tensor:
+        """[S] whether nothing has diverged."""
         parts = [*self.weights.values(), *self._others(), *self._current()]
         return torch.stack([part.reshape(len(part), -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
 
     def best_params(self) -> Params:
+        """Weights of each run's best epoch, without scoring."""
         weights, others = self._best[: len(self.weights)], self._best[len(self.weights) :]
-        return Params(self._flat(weights), self._flat(others))
+        return Params(self._flat(weights), _joined(others, self.edge_values))
 
     def best_scores(self) -> Scores:
+        """Scores of each run's best epoch, with scoring."""
         return Scores(self._flat(self._best[:-1]), self._best[-1])
 
     def scores(self) -> Scores:
-        *weights, edges = self._current()
-        return Scores(self._flat(weights), edges.clone())
+        """The scores as they are now; what has none is its own."""
+        return Scores(self._flat(list((self.weight_scores or self.weights).values())), self.edge_values.clone())
 
     def _current(self) -> list[Tensor]:
         """What the training is about: scores with scoring, weights and the backbone's other parameters without."""
-        if self.scoring is None:
-            return [*self.weights.values(), *self._others()]
-        return [*(self.weight_scores or self.weights).values(), self.edge_values]
+        matrices = (self.weight_scores or self.weights).values()
+        return [*matrices, *(self._others() if self.scoring is None else [self.edge_values])]
 
     def _others(self) -> list[Tensor]:
         """The backbone's, in the order of the layout; what an objective owns is not kept."""
         others = {**self.others, **self.buffers}
         return [others[name] for name, _ in self.backbone.other.shapes]
 
-    def _flat(self, parts: Sequence[Tensor]) -> Tensor:
-        return side_by([part.reshape(len(part), -1) for part in parts], self.edge_values)
+    def _flat(self, matrices: Sequence[Tensor]) -> Tensor:
+        """[S, P] of what `_stored` made."""
+        return _joined(matrices, self.edge_values)
+
+
+def _joined(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
+    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)

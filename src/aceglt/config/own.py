@@ -14,13 +14,14 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from aceglt.errors import ConfigError, TicketError
 
 PARTS = ("backbone", "method", "loss", "metric")
 _OWN = re.compile(r"[^:\s]+:[^:\s]+")
+_BUILT_IN = "aceglt.methods."  # modules of methods that have a short name
 
 
 @dataclass(frozen=True)
@@ -113,21 +114,27 @@ def missing(part: str, name: str) -> TicketError:
 
 
 def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that say what an own method is: a built-in one's short name, and the options of an instance."""
-    from aceglt.methods import METHODS
-
-    kind = given if inspect.isclass(given) else type(given)
-    built_in = [name for name, known in METHODS.items() if known is kind]
-    settings: dict[str, Any] = {"method": built_in[0]} if built_in else {}
-    if inspect.isclass(given) or not is_dataclass(given):
+    """Settings that say what an own method is: a built-in one's short name, and all options of a dataclass."""
+    kind: Any = given if inspect.isclass(given) else type(given)
+    built_in = kind.__module__.startswith(_BUILT_IN)
+    settings: dict[str, Any] = {"method": kind.name} if built_in else {}
+    if not is_dataclass(kind) or (given is kind and built_in):
         return settings
-    if names.get("method_options"):
+    chosen = dict(names.get("method_options") or {})
+    if given is kind:
+        defaults = {f.name: f.default for f in fields(kind) if f.init and f.default is not MISSING}
+        return {**settings, "method_options": _plain({**defaults, **chosen}, names["method"])}
+    if chosen:
         raise ConfigError("method_options are for a method that is given by name; this one is an instance already")
     options = {f.name: getattr(given, f.name) for f in fields(given) if f.init}
+    return {**settings, "method_options": _plain(options, names["method"])}
+
+
+def _plain(options: dict[str, Any], method: str) -> dict[str, Any]:
     for name, value in options.items():
         if not isinstance(value, str | int | float | None):
             raise ConfigError(
-                f"method {names['method']}: option {name} must be a number, text or None, so that it can be recorded; "
+                f"method {method}: option {name} must be a number, text or None, so that it can be recorded; "
                 f"found {type(value).__name__}"
             )
-    return {**settings, "method_options": options}
+    return options

@@ -38,7 +38,10 @@ def _sorted_header(content: bytes) -> bytes:
 def read_tensors(
     path: Path, kind: str, version: int, error: type[AcegltError]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_tensors` wrote; anything else raises `error` with one line that says what is wrong."""
+    """Read what `write_tensors` wrote in this or an earlier version, which the payload has as its `format`.
+
+    Anything else raises `error` with one line that says what is wrong.
+    """
     if not path.is_file():
         raise error(f"{path}: no such file")
     try:
@@ -49,10 +52,11 @@ def read_tensors(
         raise error(f"{path}: not a readable {kind} file ({_first_line(problem)})") from None
     if metadata.get("kind") != kind:
         raise error(f"{path}: not an aceglt {kind} file")
-    if metadata.get("format") != str(version):
+    known = [str(number + 1) for number in range(version)]
+    if metadata.get("format") not in known:
         raise error(
             f"{path}: format {metadata.get('format')!r} of {kind} files is not known to this version, which reads "
-            f"{version}; install the aceglt that wrote it"
+            f"{' and '.join(known)}; install the aceglt that wrote it"
         )
     text = metadata.get("payload", "")
     if metadata.get("sha256") != _digest(text, tensors):
@@ -63,7 +67,7 @@ def read_tensors(
         raise error(f"{path}: its payload is not JSON ({_first_line(problem)})") from None
     if not isinstance(payload, dict):
         raise error(f"{path}: its payload is not a JSON object")
-    return payload, tensors
+    return {**payload, "format": int(metadata["format"])}, tensors
 
 
 def pack(mask: Tensor) -> Tensor:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from aceglt.errors import ConfigError
-from aceglt.methods.base import Level, Selection, best_of, require
+from aceglt.config.methods import AceOptions
+from aceglt.methods.base import Level, Selection, best_of
 from aceglt.methods.ugs import Ugs
 from aceglt.numerics import rng
 from aceglt.numerics.masks import SIDES, Masks
@@ -18,40 +18,11 @@ from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Sampling, Scored, e
 
 
 @dataclass(frozen=True)
-class Ace:
+class Ace(AceOptions):
     """Prune as UGS does; then, in rounds, exchange the pruned elements that matter most for the retained ones that
-    matter least. Without rounds, which is the default, it is UGS."""
+    matter least."""
 
-    name: ClassVar[str] = "ace"
-
-    rounds: int = 0
-    """T: rounds of refinement per level; the paper has 6. On validation they gain 0.1 points on weights."""
-    refine_epochs: int = 30
-    """Epochs that the retained and the pruned part are each trained per round."""
-    exchange: float = 0.05
-    """K as a share of the smaller of the two parts."""
-    temperature: float = 0.0
-    """Scale of the Gumbel noise; 0 is plain top-K."""
-    replacement: bool = False
-    """Draw with replacement and remove duplicates, as the paper does (needs temperature > 0)."""
-    threshold: float = 0.6
-    """Similarity of this round's retained sample to the last round's pruned one above which a round repeats itself."""
-    adaptive_k: bool = True
-    """Halve K when a round repeats itself."""
-    resample: bool = True
-    """Go back one round and draw anew when a round repeats itself."""
-    keep: Literal["last", "best"] = "last"
-    """Which round's masks are kept: the last, or the best on validation (one more training of the retained part)."""
-
-    def __post_init__(self) -> None:
-        require(self, "rounds", self.rounds >= 0, "0 or more")
-        require(self, "refine_epochs", self.refine_epochs >= 1, "1 or more")
-        require(self, "exchange", 0 < self.exchange <= 1, "in (0, 1]")
-        require(self, "temperature", self.temperature >= 0, "0 or more")
-        require(self, "threshold", 0 <= self.threshold <= 1, "in [0, 1]")
-        require(self, "keep", self.keep in ("last", "best"), "'last' or 'best'")
-        if self.replacement and self.temperature == 0:
-            raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
+    batches: ClassVar[int] = 2  # the retained and the pruned part
 
     def select(self, level: Level) -> Selection:
         cut = Ugs().select(level)  # line 1: M_A and M_W by Algorithm 1
@@ -74,7 +45,7 @@ class Ace:
                     scored = Scored(before.mask, retained.of(side)[run], pruned.of(side)[run])
                     sides[side][run] = self._round(before, scored, rng.fold(key[run : run + 1], salt))
         refined = _masks(sides)
-        if self.keep == "best" and self.rounds:
+        if self.keep == "best":
             last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
             refined = best_of([*candidates, (last.val, refined)])
         return Selection(refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(sides)}, self.cost(level.epochs))
@@ -94,13 +65,8 @@ class Ace:
         facts = (similarity, drawn.size, halves, redraws)
         return _Side(drawn.mask, k, drawn, (*side.rounds, facts))  # line 17: Equation 6
 
-    @property
-    def batches(self) -> int:
-        """The retained and the pruned part of every run are trained together."""
-        return 2 if self.rounds else 1
-
     def cost(self, epochs: int) -> int:
-        last = self.refine_epochs if self.keep == "best" and self.rounds else 0
+        last = self.refine_epochs if self.keep == "best" else 0
         return epochs + 2 * self.rounds * self.refine_epochs + last
 
 

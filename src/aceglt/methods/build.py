@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
-from aceglt.config import Config, check_type
+from aceglt.config import Config
+from aceglt.config.methods import check_names
 from aceglt.config.own import NOTHING, Own, name_of
 from aceglt.errors import ConfigError
 from aceglt.methods import METHODS, Method
@@ -25,11 +26,5 @@ def build_method(config: Config, own: Own = NOTHING) -> Method:
 
 def _with_options(kind: type, config: Config) -> Any:
     """An instance; options that are not the method's are refused."""
-    known = [f.name for f in fields(kind)] if is_dataclass(kind) else []
-    for name in config.method_options:
-        if name not in known:
-            options = f"its options are {', '.join(known)}" if known else "it has none"
-            raise ConfigError(f"method {config.method} has no option '{name}'; {options}")
-        if kind in METHODS.values():  # an own method's hints may be of any kind; it checks its options itself
-            check_type(f"{config.method}: {name}", config.method_options[name], get_type_hints(kind)[name])
+    check_names(config.method, config.method_options, [f.name for f in fields(kind)] if is_dataclass(kind) else [])
     return kind(**config.method_options)

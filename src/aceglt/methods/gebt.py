@@ -9,35 +9,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aceglt.methods.base import Level, Selection, require
+from aceglt.config.methods import GebtOptions
+from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import SIDES, Masks, Scores
 from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
-class Gebt:
+class Gebt(GebtOptions):
     """Train all weights and edge values, draw masks by magnitude at every epoch, and take them once they settle.
 
     Every level is drawn anew from the dense pair at its own sparsity.
     """
 
-    name: ClassVar[str] = "gebt"
     batches: ClassVar[int] = 1
-
-    max_epochs: int = 100
-    """Epochs after which the last masks are taken, settled or not."""
-    min_epochs: int = 5
-    """Masks are not taken before this epoch."""
-    window: int = 3
-    """How many of the last epochs' masks an epoch's are compared with."""
-    threshold: float = 0.1
-    """The distance under which masks have settled."""
-
-    def __post_init__(self) -> None:
-        require(self, "max_epochs", self.max_epochs >= 1, "1 or more")
-        require(self, "window", self.window >= 1, "1 or more")
-        require(self, "min_epochs", self.min_epochs > self.window, f"above the window, {self.window}")
-        require(self, "threshold", self.threshold > 0, "above 0")
 
     def select(self, level: Level) -> Selection:
         flocks: dict[int, _Birds] = {}  # runs that train together, by the first

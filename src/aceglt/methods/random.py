@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from aceglt.config.methods import RandomOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -14,10 +15,9 @@ from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(RandomOptions):
     """Uniform choice of the elements to drop."""
 
-    name: ClassVar[str] = "random"
     batches: ClassVar[int] = 1
 
     def select(self, level: Level) -> Selection:

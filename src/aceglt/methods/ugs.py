@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aceglt.config.methods import UgsOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import Masks, Scores
 from aceglt.pruning.importance import ranks, sample_indices
@@ -18,14 +19,10 @@ from aceglt.training.fit import initial_scores
 
 
 @dataclass(frozen=True)
-class Ugs:
+class Ugs(UgsOptions):
     """Train weights and scores together, then drop the lowest-magnitude scores."""
 
-    name: ClassVar[str] = "ugs"
     batches: ClassVar[int] = 1
-
-    one_shot: bool = False
-    """Cut every level from the dense pair, by scores that were trained on all of it."""
 
     def select(self, level: Level) -> Selection:
         level = level.anew() if self.one_shot else level

@@ -17,7 +17,6 @@ from aceglt.numerics.graph import Block, GraphBatch
 _ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
 _FEWEST_CHANNELS = 8
 _EPSILON = 1e-7  # what GENConv adds to a message
-_SAFE_RANGE = 80.0  # of exponents that share one shift: float32 ends at exp(-87)
 
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
@@ -82,21 +81,29 @@ def row_softmax(block: Block, logits: Tensor) -> Tensor:
 
 
 def softmax_messages(
-    batch: GraphBatch, x: Tensor, scores: Tensor, temperature: Tensor, edge_terms: tuple[Tensor, Tensor] | None = None
+    batch: GraphBatch,
+    x: Tensor,
+    scores: Tensor,
+    temperature: Tensor,
+    edge_terms: tuple[Tensor, Tensor] | None = None,
+    safe_range: float = 80.0,
+    arc_elements: int | None = None,
 ) -> Tensor:
     """[S, N, H]: Σ over the arcs from j to i of score · softmax(t · m) · m with m = ReLU(x[j] + e) + 1e-7.
 
     The softmax is over the arcs that share a target, channel by channel. x [S, N, H], scores [A], temperature [S].
     `edge_terms` are the weight [S, D, H] and bias [S, H] that make e of the batch's edge features; without, e is 0.
+    `safe_range` is that of exponents which share one shift (float32 ends at exp(-87)); `arc_elements` the numbers that
+    an arc-sized tensor may have, by default as the device allows.
     """
     if edge_terms is None:
         message = full(x).relu() + _EPSILON
         logits = message * temperature.view(-1, 1, 1)
         top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
-        if float((top - bottom).amax()) < _SAFE_RANGE:
+        if float((top - bottom).amax()) < safe_range:
             return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
     weight, bias = edge_terms or (None, None)
-    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch)
+    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch, arc_elements)
     return result
 
 
@@ -248,8 +255,9 @@ class _SoftmaxMessages(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         batch: GraphBatch,
+        arc_elements: int | None,
     ) -> Tensor:
-        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        arcs = _Messages(batch, x, scores, temperature, weight, bias, arc_elements)
         out = x.new_empty(x.shape[0] * x.shape[1], x.shape[2])
         log_total = torch.empty_like(out, dtype=arcs.dtype)  # of the exponentials at each target
         for channels in arcs.chunks:
@@ -261,7 +269,7 @@ class _SoftmaxMessages(torch.autograd.Function):
             weighted = _reduce_rows(share.mul_(message).mul_(arcs.scores), batch.rowptr, "sum")
             out[:, channels] = torch.where(total > 0, weighted / total, 0.0).to(out.dtype)  # 0 without neighbours
             log_total[:, channels] = top + total.log()
-        ctx.batch = batch
+        ctx.batch, ctx.arc_elements = batch, arc_elements
         ctx.save_for_backward(x, scores, temperature, weight, bias, out, log_total)
         return out.view(x.shape)
 
@@ -269,7 +277,7 @@ class _SoftmaxMessages(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         batch: GraphBatch = ctx.batch
         x, scores, temperature, weight, bias, out, log_total = ctx.saved_tensors
-        arcs = _Messages(batch, x, scores, temperature, weight, bias)
+        arcs = _Messages(batch, x, scores, temperature, weight, bias, ctx.arc_elements)
         grad = grads[0].reshape(out.shape)
         sums = _MessageGradients(arcs)
         for channels in arcs.chunks:
@@ -277,7 +285,7 @@ class _SoftmaxMessages(torch.autograd.Function):
             share = (message * arcs.temperature).sub_(log_total[:, channels][batch.row]).exp_()
             share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # times the gradient at the target
             sums.add(channels, share, message, out[:, channels].to(arcs.dtype)[batch.row])
-        return (*sums.results(), None)
+        return (*sums.results(), None, None)
 
 
 class _Messages:
@@ -291,13 +299,14 @@ class _Messages:
         temperature: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
+        arc_elements: int | None,
     ) -> None:
         self.batch, self.x, self.weight, self.bias = batch, x.flatten(0, 1), weight, bias
         self.dtype = torch.promote_types(x.dtype, torch.float32)
         self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
         run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
         self.temperature = temperature.to(self.dtype)[run].unsqueeze(1)  # [A, 1]
-        width, most = x.shape[-1], _ARC_ELEMENTS_CPU if x.device.type == "cpu" else ARC_ELEMENTS_GPU
+        width, most = x.shape[-1], arc_elements or (ARC_ELEMENTS_GPU if x.is_cuda else _ARC_ELEMENTS_CPU)
         step = max(min(width, _FEWEST_CHANNELS), min(width, most // max(1, batch.num_arcs)))
         self.chunks = [slice(first, min(first + step, width)) for first in range(0, width, step)]
 

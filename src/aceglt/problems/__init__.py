@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from aceglt.config import Config
@@ -24,7 +25,7 @@ def build_problem(config: Config, data: Any, name: str | None = None) -> Problem
     """
     if is_own(config.backbone) and isinstance(data, GraphData):
         data = data.dense()
-    return Problem.from_data(data, name, config.task, config.directed, **config.task_options)
+    return Problem.from_data(data, name, config.task, config.directed, **asdict(config.task_options))
 
 
 __all__ = ["TASKS", "InductiveProblem", "LinkProblem", "NodeProblem", "build_problem"]

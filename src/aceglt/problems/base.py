@@ -55,7 +55,7 @@ class View:
     features: Features
     seen: Tensor  # [E] where each training edge is among the view's
 
-    def spread(self, values: Tensor) -> Tensor:
+    def scatter(self, values: Tensor) -> Tensor:
         """Values [S, E] of the training edges among ones for the unseen, [S, E of the view]."""
         ones = torch.ones(len(values), self.graph.num_edges, dtype=values.dtype, device=values.device)
         return ones.index_copy(1, self.seen, values)

@@ -50,18 +50,18 @@ class LinkProblem(Problem):
         directed: bool,
         objective: str = "bce",
         embedding: int = 64,
-        connected: bool = False,
+        edge_split: str = "random",
         ranking: str = "roc_auc",
     ) -> LinkProblem:
         x = checked_features(attribute(data, name, "x"), name)
         graph = checked_graph(data, name, len(x), directed)
         if _holds_out(data):
-            if connected:
+            if edge_split == "connected":
                 raise DataError(f"{name}: comes with held-out edges, so edge_split 'connected' cannot choose others")
             val, no_val, test, no_test = (_checked_pairs(data, name, part, x.shape[0]) for part in HELD_OUT)
             metric = getattr(data, "metric", None) or ranking
             return cls(name, graph, x, val, no_val, test, no_test, objective, embedding, metric)
-        split = split_edges(graph, connected)
+        split = split_edges(graph, edge_split == "connected")
         _check_split(split, graph, name)
         held_out = [split.val.shape[1], split.test.shape[1]]
         no_val, no_test = fixed_negatives(graph, sum(held_out)).split(held_out, dim=1)

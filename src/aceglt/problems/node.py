@@ -97,14 +97,16 @@ class NodeProblem(Problem):
         batch = self.graph.batch(ones.bool(), self_loops=True, kernels=kernels(self.device.type))
         adjacency = ops.normalise(batch, ones).abs()
 
-        def spread(own: Tensor) -> Tensor:
+        def diffuse(own: Tensor) -> Tensor:
             now = own
             for _ in range(_STEPS):
                 now = (1 - smoothing) * own + smoothing * ops.spmm(batch, adjacency, now, symmetric=True)
             return now
 
-        whole = spread(targets.new_ones(1, targets.shape[1], 1))  # a mean: hubs get more than 1 of what is 1 everywhere
-        return torch.cat([spread(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
+        whole = diffuse(
+            targets.new_ones(1, targets.shape[1], 1)
+        )  # hubs get more than 1 of what is 1 everywhere
+        return torch.cat([diffuse(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
 
     def _serves(self, smoothed: Tensor, outputs: Tensor) -> Tensor:
         """[S] whether smoothed outputs know the training nodes about as well: not where edges join unlike nodes."""

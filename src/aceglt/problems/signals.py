@@ -49,7 +49,7 @@ class Teacher:
 
 def build_signal(config: Config, partitions: int = 1) -> Signal:
     """The signal of a configuration; smoothing takes the whole graph, so there is none with several partitions."""
-    if config.signal == "labels":
+    if config.scoring.signal == "labels":
         return Labels()
-    smoothing = config.teacher_smoothing if partitions == 1 else 0.0
-    return Teacher(config.beta, config.teacher_temperature, smoothing)
+    smoothing = config.scoring.teacher_smoothing if partitions == 1 else 0.0
+    return Teacher(config.scoring.beta, config.scoring.teacher_temperature, smoothing)

@@ -178,8 +178,10 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
     shown = {name: plus_minus(None if value is None else [value]) for name, value in m.items()}
     _say(
         console,
-        f"Ticket of {c.method} ({c.signal}), {c.backbone} with {c.hidden} hidden units on {c.dataset}, {c.task} task",
-        f"level {ticket.level} of the {c.axis} axis, seed {ticket.seed}, preset {c.preset}, {c.epochs} epochs",
+        f"Ticket of {c.method} ({c.scoring.signal}), {c.backbone} with {c.backbone_options.hidden} hidden units "
+        f"on {c.dataset}, {c.task} task",
+        f"level {ticket.level} of the {c.pruning.axis} axis, seed {ticket.seed}, preset {c.preset}, "
+        f"{c.training.epochs} epochs",
         f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
         f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
         f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aceglt import datasets
-from aceglt.config import Config, flat
+from aceglt.config import Config, with_options
+from aceglt.config.tasks import NodeOptions
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
 from aceglt.methods.build import build_method
@@ -98,7 +99,7 @@ def reproduce(
         raise ConfigError(f"{root / 'runs'} has no finished search of {wanted.name} at this scale; search for it first")
     table = fill(wanted.grid, wanted.title, found)
     notes += wanted.notes
-    if settings.get("split", Config.split) != Config.split:
+    if settings.get("split", NodeOptions.split) != NodeOptions.split:
         notes.append(
             f"Training, validation and test nodes are drawn, split `{settings['split']}`; the paper's are given."
         )
@@ -115,8 +116,8 @@ def _check_settings(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
     """Settings that the cells differ in, given for all of them, would put wrong labels on the results."""
     if settings.get("test") is False:
         raise ConfigError(f"{wanted.name} is about test metrics; test=False has none")
-    varied = [flat(cell.settings) for cell in wanted.cells if cell.variant]
-    for name in flat(settings):
+    varied = [with_options(cell.settings) for cell in wanted.cells if cell.variant]
+    for name in with_options(settings):
         if name in IDENTITY or any(name in theirs for theirs in varied):
             raise ConfigError(f"{name} is not the same in all cells of {wanted.name}, so it cannot be set for them")
 

@@ -84,9 +84,6 @@ def _fewer(asked: int, needed: int | None) -> int:
 def _scaled_options(method: str, scale: Scale) -> dict[str, int]:
     name = _IN_EPOCHS.get(method)
     full = resolve(scale.preset, method=method)
-    if name is None or scale.epochs in (None, full.epochs):
+    if name is None or scale.epochs is None or scale.epochs == full.training.epochs:
         return {}
-    from aceglt.methods import METHODS  # imports torch
-
-    usual = full.method_options.get(name, getattr(METHODS[method], name))
-    return {name: max(1, round(usual * scale.epochs / full.epochs))}
+    return {name: max(1, round(full.method_options[name] * scale.epochs / full.training.epochs))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import torch
 
@@ -22,7 +23,8 @@ _LAUNCH_SECONDS = 2e-3  # what an epoch takes on a GPU even if there is nothing 
 
 def epochs_per_seed(config: Config) -> int:
     """Epochs that a search trains per seed at most."""
-    return config.epochs + config.levels * (build_method(config).cost(config.scoring_epochs) + config.epochs)
+    epochs = config.training.epochs
+    return epochs + config.stopping.levels * (build_method(config).cost(config.scoring_epochs) + epochs)
 
 
 def seconds_to_search(config: Config, seeds: int, rate: float, on_gpu: bool) -> float:
@@ -55,8 +57,8 @@ def _seconds_of_product(matrix: torch.Tensor, x: torch.Tensor, device: torch.dev
 def _forward(config: Config) -> int:
     """Multiply-adds of a forward pass: products with features and weights, and sums over edges."""
     graph = KNOWN[config.dataset]
-    outputs = config.embedding if config.task == "link" else graph.classes
-    backbone = build(config.backbone, graph.features, outputs, config.hidden, **config.backbone_options)
+    outputs: int = getattr(config.task_options, "embedding", graph.classes)
+    backbone = build(config.backbone, graph.features, outputs, **asdict(config.backbone_options))
     arcs = 2 * graph.edges + graph.nodes
     zeros = graph.nodes * graph.features - NONZERO_FEATURES.get(config.dataset, graph.nodes * graph.features)
     reading = sum(shape[1] for _, shape in backbone.prunable.shapes if shape[0] == graph.features)

@@ -64,7 +64,7 @@ def print_cells(
         found = collect(out / "runs", cell, scale)
         left = sum(len(seeds) for _, seeds in missing(out / "runs", cell, scale))
         table.add_row(
-            cell.name, str(len(found["seeds"]) if found else 0), str(config.levels),
+            cell.name, str(len(found["seeds"]) if found else 0), str(config.stopping.levels),
             f"{epochs_per_seed(config) * left:,}", _time(cost.seconds(config, left)),
             "missing" if cell.dataset in absent else "here",
         )  # fmt: skip
@@ -93,8 +93,9 @@ class Progress:
     @contextmanager
     def __call__(self, cell: Cell, config: Config) -> Iterator[SearchObserver]:
         _line(self._console, f"{cell.name}, seeds {', '.join(map(str, config.seeds))}")
-        level = build_method(config).cost(config.scoring_epochs) + config.epochs
-        with SearchProgress(self._console, config.levels, config.epochs, level, len(config.seeds)) as progress:
+        levels, epochs = config.stopping.levels, config.training.epochs
+        level = build_method(config).cost(config.scoring_epochs) + epochs
+        with SearchProgress(self._console, levels, epochs, level, len(config.seeds)) as progress:
             yield progress
 
 

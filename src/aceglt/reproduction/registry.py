@@ -73,7 +73,7 @@ _WON = (
     "“-”: in no seed. Highest: the best level by test, as in the paper."
 )
 _OWN = (
-    "“Ours” is not the paper's: scores and pruning are the defaults of aceglt, which make no rounds of exchange; "
+    "“Ours” is not the paper's: UGS with the default scores and pruning of aceglt, so without rounds of exchange; "
     "learning rate, decay and epochs are those of the other rows."
 )
 _DOTTED = "Dotted lines: the sparsest level whose mean test metric is no lower than dense's."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class FoundRun:
 
     def has(self, levels: int) -> bool:
         """Whether nothing is left to do for so many levels."""
-        return self.finished and self.config.levels >= levels
+        return self.finished and self.config.stopping.levels >= levels
 
 
 def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
@@ -56,7 +56,7 @@ def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
 
 def collect(root: Path, cell: Cell, scale: Scale) -> dict[str, Any] | None:
     """The results over the seeds of all finished runs of a cell; None if there are none."""
-    levels = cell.config(scale).levels
+    levels = cell.config(scale).stopping.levels
     done = [run for run in find(root, cell, scale) if run.has(levels)]
     return merge([results_of(run.path) for run in done], levels) if done else None
 
@@ -66,9 +66,9 @@ def missing(root: Path, cell: Cell, scale: Scale) -> list[tuple[Path, tuple[int,
     config = cell.config(scale)
     open_seeds, jobs = list(config.seeds), []
     runs = find(root, cell, scale)
-    for run in sorted(runs, key=lambda run: not run.has(config.levels)):
+    for run in sorted(runs, key=lambda run: not run.has(config.stopping.levels)):
         mine = run.config.seeds
-        done = run.has(config.levels)
+        done = run.has(config.stopping.levels)
         if not set(mine) & set(open_seeds) or not (done or set(mine) <= set(config.seeds)):
             continue
         if not done:
@@ -85,13 +85,13 @@ def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: An
     for path, seeds in missing(root, cell, scale):
         choices = {**cell.choices(scale), "seeds": seeds}
         path.parent.mkdir(parents=True, exist_ok=True)
-        with observe(cell, replace(config, seeds=seeds)) as observer:
+        with observe(cell, config.replace(seeds=seeds)) as observer:
             search(out=path, preset=scale.preset, tickets="none", observer=observer, **place, **choices)
 
 
 def _folder(root: Path, config: Config) -> Path:
     digest = short_digest(json.dumps(_without(config, ("seeds",)), sort_keys=True))
-    parts = (Path(config.dataset).stem, config.backbone, config.axis, config.method, config.task, digest)
+    parts = (Path(config.dataset).stem, config.backbone, config.pruning.axis, config.method, config.task, digest)
     return root / "-".join(parts)
 
 

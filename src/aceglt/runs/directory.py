@@ -7,11 +7,11 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, ClassVar, TypeVar
 
 from aceglt.config import Config, difference
+from aceglt.config.formats import FORMAT, FORMATS, IncompleteError, read_config
 from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
 from aceglt.files.schema import COUNT, check, shortened
@@ -116,21 +116,22 @@ class RunDir(LockedFolder):
         Another one's is refused with the difference.
         """
         if self.config.exists():
-            theirs, their_data = self._read_config()
-            changes = difference({**theirs.identity(), "data": their_data}, {**config.identity(), "data": data})
+            found, format, its_data = self._read_config()
+            changes = difference({**found.identity(), "data": its_data}, {**config.identity(), "data": data})
             if changes:
+                again = f"name its settings, --method {found.method} first," if format == 1 else "repeat its command"
                 raise RunError(
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
-                    "choose another --out, or repeat its command to continue it"
+                    f"choose another --out, or {again} to continue it"
                 )
             # The search may go on: results that say it has finished must not be found beside the new configuration.
-            if theirs.stops() != config.stops() and (results := finished_results(self.path)) is not None:
+            if found.stops() != config.stops() and (results := finished_results(self.path)) is not None:
                 write_checked_json(self.results, {**results, "finished": False})
         self.change(config, data)
 
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""
-        write_checked_json(self.config, {"format": 1, "data": data, **config.to_dict()})
+        write_checked_json(self.config, {"format": FORMAT, "data": data, **config.to_dict()})
 
     def read_config(self) -> Config:
         """The configuration; RunError where it is damaged or of another version."""
@@ -147,14 +148,15 @@ class RunDir(LockedFolder):
             raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
         return recorded
 
-    def _read_config(self) -> tuple[Config, Any]:
+    def _read_config(self) -> tuple[Config, int, Any]:
+        """The configuration, the format it was in, and the data's fingerprint."""
         values = read_json(self.config, _NO_CONFIG)
-        _check_format(values.pop("format", None), self.config)
-        data = values.pop("data", None)
-        if absent := sorted({field.name for field in fields(Config)} - set(values)):
-            raise RunError(f"{self.config}: from an earlier version (no {', '.join(absent)}); choose another --out")
+        format, data = values.pop("format", None), values.pop("data", None)
+        _check_format(format, FORMATS, self.config)
         try:
-            return Config.from_dict(values), data
+            return read_config(values, format), format, data
+        except IncompleteError as problem:
+            raise RunError(f"{self.config}: from an earlier version ({problem}); choose another --out") from None
         except ConfigError as problem:
             raise RunError(f"{self.config}: damaged ({problem}); {_NO_CONFIG}") from None
 
@@ -193,10 +195,11 @@ def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, 
     return values
 
 
-def _check_format(found: Any, path: Path) -> None:
-    if found != 1:
+def _check_format(found: Any, known: Sequence[int], path: Path) -> None:
+    if found not in known:
         raise RunError(
-            f"{path}: format {shortened(found)} is not known to this version, which reads 1; "
+            f"{path}: format {shortened(found)} is not known to this version, which reads "
+            f"{' and '.join(map(str, known))}; "
             "use the aceglt that wrote it, or another --out"
         )
 
@@ -211,7 +214,7 @@ def results_of(path: Path) -> Mapping[str, Any]:
     if not run.results.exists():
         raise RunError(f"{path}: no results yet; the search has not finished its dense baseline")
     results = read_json(run.results, "the search's command writes it anew")
-    _check_format(results.get("format"), run.results)
+    _check_format(results.get("format"), (1,), run.results)
     try:
         check_results(results)
     except ValueError as problem:
@@ -236,4 +239,4 @@ def default_name(config: Config) -> str:
     digest = short_digest(json.dumps(config.identity(), sort_keys=True))
     stem = Path(config.dataset).stem.replace(":", "-")
     parts = f"{config.backbone}-{config.method}".replace(":", ".")
-    return os.path.join("runs", f"{stem}-{parts}-{config.axis}-{digest}")
+    return os.path.join("runs", f"{stem}-{parts}-{config.pruning.axis}-{digest}")

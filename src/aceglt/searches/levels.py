@@ -58,19 +58,19 @@ def enough(search: Search, state: State) -> bool:
         """By the `strict` criterion, which reads validation alone."""
         return dense is not None and not winning(dense, record.outcome)["strict"]
 
-    if state.level >= c.levels:
+    if state.level >= c.stopping.levels:
         return True
     if state.records:
         model, graph = state.records[-1].sparsity(search.total)
-        reached = (c.target_model is not None and model >= c.target_model) or (
-            c.target_graph is not None and graph >= c.target_graph
+        reached = (c.stopping.target_model is not None and model >= c.stopping.target_model) or (
+            c.stopping.target_graph is not None and graph >= c.stopping.target_graph
         )
         streak = len(list(takewhile(loses, reversed(state.records))))
-        if reached or (c.patience is not None and streak >= c.patience):
+        if reached or (c.stopping.patience is not None and streak >= c.stopping.patience):
             return True
     keep, alive = search.keep(state), search.start_masks(state).alive
     shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
-    idle = not (any(shrinks.values()) if c.axis == "joint" else shrinks[c.axis])
+    idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
     return idle or 0 in (keep.weights, keep.edges)
 
 
@@ -108,7 +108,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.signal = self.signal or build_signal(self.config, self.parts.count)
-        self.ranking = self.ranking or Ranking(self.config.balance, self.config.degree_bonus)
+        self.ranking = self.ranking or Ranking(self.config.pruning.balance, self.config.pruning.degree_bonus)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
         self.backend = choose(self.problem.device)
 
@@ -146,7 +146,14 @@ class Search:
         c = self.config
         number = state.level + 1
         soft = Soft(state.soft, self.signal.beta) if state.soft is not None else None
-        scoring = Scoring(c.lambda_edges, c.lambda_weights, c.decay_scores, c.clamp_scores, c.score_epoch)  # type: ignore[arg-type]
+        given = c.scoring
+        scoring = Scoring(
+            given.lambda_edges,
+            given.lambda_weights,
+            given.decay_scores,
+            given.clamp_scores,
+            given.score_epoch,  # type: ignore[arg-type]
+        )
 
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
@@ -160,16 +167,15 @@ class Search:
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
-        full, axis = self.full_masks(), self.config.axis
+        full, axis = self.full_masks(), self.config.pruning.axis
         last = state.masks or full
         return Masks(full.weights if axis == "graph" else last.weights, full.edges if axis == "model" else last.edges)
 
     def keep(self, state: State) -> Counts:
         """How many elements the next level keeps."""
-        c = self.config
-        alive = self.start_masks(state).alive
-        prune_model = c.fixed_model if c.axis == "graph" else c.prune_model
-        prune_graph = c.fixed_graph if c.axis == "model" else c.prune_graph
+        pruning, alive = self.config.pruning, self.start_masks(state).alive
+        prune_model = pruning.fixed_model if pruning.axis == "graph" else pruning.prune_model
+        prune_graph = pruning.fixed_graph if pruning.axis == "model" else pruning.prune_graph
         return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
 
     def full_masks(self) -> Masks:
@@ -182,7 +188,7 @@ class Search:
     def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
         """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
         began = time.monotonic()
-        result = self._fit(level, masks, self.config.epochs, "retrain" if level else "dense", watch=watch)
+        result = self._fit(level, masks, self.config.training.epochs, "retrain" if level else "dense", watch=watch)
         assert result.params is not None
         test = None
         if self.config.test:
@@ -215,7 +221,7 @@ class Search:
                 start,
                 masks,
                 epochs,
-                Training(self.config.lr, self.config.weight_decay),
+                Training(self.config.training.lr, self.config.training.weight_decay),
                 torch.cat(keys),
                 scoring=scoring,
                 soft=taught,
@@ -258,7 +264,7 @@ def outputs(
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     backend, view = backend or choose(problem.device), problem.view(split)
     place = view or problem
-    alive = masks.edges if view is None else view.spread(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges)
     made = []
     for run in range(masks.runs):
         edges = alive[run : run + 1]

@@ -24,7 +24,7 @@ class SweepProgress(Bar):
     def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
         self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
         there = {cell.name for cell in finished}
-        self._stages = {cell.name: cell.config.levels + 1 for cell in cells if cell.name not in there}
+        self._stages = {cell.name: cell.config.stopping.levels + 1 for cell in cells if cell.name not in there}
         self._work = sum(self._stages.values())
         self._bar.update(self._task, total=self._work or 1)
         self._say(f"{self._total} searches, {self._finished} of them finished")

@@ -8,12 +8,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from aceglt.config import STEERING, TUPLES, Config, check_type, flat, resolve, suggest
+from aceglt.config import SETTINGS, STEERING, TUPLES, Config, check_type, hints, resolve, suggest, with_options
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.files import short_digest
@@ -74,7 +74,7 @@ def plan(grid: Mapping[str, Any]) -> list[GridCell]:
 
 def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of every field that the grid names."""
-    known = [*PLURALS, *(f.name for f in fields(Config))]
+    known = [*PLURALS, *SETTINGS]
     dimensions: dict[str, list[Any]] = {}
     for key, value in grid.items():
         if key not in known:
@@ -90,7 +90,7 @@ def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _check_value(name: str, value: Any) -> None:
     if name != "seeds" or type(value) is not int:
-        check_type(name, value, get_type_hints(Config)[name])
+        check_type(name, value, hints()[name])
 
 
 def _check_tables(dimensions: Mapping[str, Sequence[Any]]) -> None:
@@ -138,7 +138,7 @@ def _several(choices: Sequence[Settings]) -> set[str]:
     """Fields, and options of methods, that have several values among the choices."""
     seen: dict[str, set[str]] = {}
     for choice in choices:
-        for name, value in flat(choice).items():
+        for name, value in with_options(choice).items():
             seen.setdefault(name, set()).add(repr(value))
     return {name for name, values in seen.items() if len(values) > 1}
 
@@ -150,7 +150,7 @@ def _cell(settings: Settings, several: set[str]) -> GridCell:
         config = resolve(names.pop("preset", "default"), **names)
     except AcegltError as problem:
         raise ConfigError(f"{what}: {problem}") from None
-    varied = {name: value for name, value in flat(settings).items() if name in several}
+    varied = {name: value for name, value in with_options(settings).items() if name in several}
     return GridCell(_name(config, varied), settings, config, varied)
 
 
@@ -160,12 +160,13 @@ def _name(config: Config, varied: Settings) -> str:
     When to stop is no part of it unless the grid varies it, so that a search with more levels goes on.
     """
     stops = {name: value for name, value in varied.items() if name in STEERING}
-    usual = flat(resolve(config.preset, **{name: getattr(config, name) for name in (*_NAMED, "task")}).identity())
-    mine = flat(config.identity())
+    what = {name: value for name, value in config.flat().items() if name in (*_NAMED, "task")}
+    usual = with_options(resolve(config.preset, **what).identity())
+    mine = with_options(config.identity())
     given = {name: value for name, value in mine.items() if name not in usual or value != usual[name]}
     extra = {"task": config.task} if config.task != Config.task else {}
     extra |= {"preset": config.preset} if config.preset != Config.preset else {}
-    words = [Path(config.dataset).stem, config.backbone, config.method, config.axis]
+    words = [Path(config.dataset).stem, config.backbone, config.method, config.pruning.axis]
     words += [f"{name}={_text(value)}" for name, value in {**extra, **given, **stops}.items()]
     digest = short_digest(json.dumps({**config.identity(), **stops}, sort_keys=True))
     return f"{re.sub(r'[^a-zA-Z0-9_.+=-]', '.', '-'.join(words))[:_LONGEST]}-{digest}"

@@ -94,6 +94,6 @@ def _views(folder: SweepDir, found: Sequence[tuple[GridCell, Mapping[str, Any]]]
 
 def _view(folder: SweepDir, cell: GridCell, entry: Mapping[str, Any]) -> RunView:
     special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*NAMING, "method", "signal")]
-    name = ", ".join([f"{cell.config.method} ({cell.config.signal})", *special])
+    name = ", ".join([f"{cell.config.method} ({cell.config.scoring.signal})", *special])
     tickets = sorted(path.relative_to(folder.path).as_posix() for path in folder.run(cell).tickets.glob("level_*"))
     return RunView(name, entry["results"], entry["config"], as_call(cell.settings), tickets)

@@ -95,7 +95,7 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    with deterministic_torch(deterministic or config.deterministic):
+    with deterministic_torch(deterministic or config.training.deterministic):
         problem = build_problem(config, source).to(pick_device(device))
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)
@@ -161,10 +161,10 @@ class _Trainings:
             self.observer.on_phase(step, name)
         masks = Masks(masks.weights.expand(self.seeds, -1), masks.edges.expand(self.seeds, -1))
         keys = rng.keys(range(self.seeds), self.ticket.seed, "evaluate", device=problem.device)
-        training = Training(config.lr, config.weight_decay)
+        training = Training(config.training.lr, config.training.weight_decay)
         parts = build_parts(config)
         result = fit(
-            problem, backbone, start, masks, config.epochs, training, keys, observer=self.observer, parts=parts
+            problem, backbone, start, masks, config.training.epochs, training, keys, observer=self.observer, parts=parts
         )
         assert result.params is not None
         if self.observer is not None:

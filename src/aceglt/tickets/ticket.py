@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from aceglt import datasets
 from aceglt.backbones import Backbone, Params, build
-from aceglt.config import BACKBONES, Config
+from aceglt.config import BACKBONE_OPTIONS, Config
+from aceglt.config.formats import FORMAT, read_config
 from aceglt.config.own import is_own
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.files import tensors as storage
@@ -23,7 +24,7 @@ from aceglt.tickets.compact import CompactModel
 from aceglt.tickets.export import export as write_export
 
 UNSEEN = ("error", "keep", "drop")
-_KIND, _VERSION = "ticket", 1
+_KIND = "ticket"
 _MAX_NODES = 2**31 - 1
 _SIZES = ("in_features", "out_features", "macs", "dense_macs")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
@@ -86,7 +87,7 @@ class Ticket:
             "trained.prunable": self.trained.prunable[0][alive],
             "trained.other": self.trained.other[0],
         }
-        storage.write_tensors(Path(path), _KIND, _VERSION, payload, tensors)
+        storage.write_tensors(Path(path), _KIND, FORMAT, payload, tensors)
 
     @classmethod
     def load(cls, path: str | Path) -> Ticket:
@@ -94,7 +95,7 @@ class Ticket:
 
         Raises TicketError if the file is missing, damaged or of another kind.
         """
-        payload, tensors = storage.read_tensors(Path(path), _KIND, _VERSION, TicketError)
+        payload, tensors = storage.read_tensors(Path(path), _KIND, FORMAT, TicketError)
         try:
             return _from_parts(payload, tensors)
         except KeyError as problem:
@@ -130,7 +131,7 @@ class Ticket:
             view = problem.view("test")
             if view is None:
                 return problem.graph.expand(alive, edge_index, unseen=False)
-            return view.graph.expand(view.spread(self.masks.edges)[0], edge_index)
+            return view.graph.expand(view.scatter(self.masks.edges)[0], edge_index)
         num_nodes = int(data.num_nodes)
         if unseen == "error":
             self._check_structure(Graph.from_edge_index(edge_index, num_nodes, self.graph.directed))
@@ -182,10 +183,10 @@ class Ticket:
         if is_own(c.backbone):
             raise TicketError(
                 f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
-                f"export are for {', '.join(BACKBONES)}, but apply gives you its pruned graph"
+                f"export are for {', '.join(BACKBONE_OPTIONS)}, but apply gives you its pruned graph"
             )
-        options = c.backbone_options | ({"edge_features": sizes["edge_features"]} if "edge_features" in sizes else {})
-        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], c.hidden, **options)
+        options = asdict(c.backbone_options) | {name: sizes[name] for name in _EDGE_SIZES if name in sizes}
+        backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], **options)
         wanted = (backbone.prunable.size, backbone.other.size)
         found = (self.masks.total.weights, self.trained.other.shape[1])
         if wanted != found:
@@ -236,9 +237,9 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         storage.unpack(tensors["masks.weights"], int(counts["weights"])),
         storage.unpack(tensors["masks.edges"], int(counts["edges"])),
     )
-    config = Config.from_dict(payload["config"])
+    config = read_config(payload["config"], payload["format"])
     names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
-    if names != _SIZES and not config.reads_edge_features:
+    if names != _SIZES and not config.backbone_options.reads_edge_features:
         raise ValueError(f"the backbone {config.backbone} does not read edge_features")
     if masks.weights.shape[0] != 1 or masks.edges.shape[0] != 1:
         raise ValueError("the masks are not those of one run")

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
-from aceglt.backends.base import Observer, Place, Scoring, Start, Step, Training
+from aceglt.backends.base import Observer, Place, Scoring, Start, Training
+from aceglt.backends.reference import PlainStep
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -116,17 +117,16 @@ class _Trainer:
         if parts.count == 1:
             self.passes = backend.passes(backbone, train, val, start)
             self.elements = backend.elements(backbone, start, self.passes)
-            fixed = problem.reads("train") is not None and problem.reads("val") is not None
-            self.epoch = backend.record(self._epoch, backbone, fixed)
         else:
             self.elements = backend.elements(backbone, start, None)
             self.evaluated = Outputs(backend, backbone, val.graph, val.features, val.values(start.masks.edges), parts)
-            self.val, self.epoch = val, self._epoch_in_parts
+            self.val = val
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
+        train_one = self._recorded()  # not kept by self: it would outlive the training until garbage is collected
         for epoch in range(1, epochs + 1):
-            self.epoch()
+            train_one()
             if observer is not None:
                 observer.on_epoch(epoch, epochs, self.start.masks.runs, progress.mean)
             if watch is not None:
@@ -136,6 +136,13 @@ class _Trainer:
         self._judge(self._validate())
         progress.check(elements.finite())
         return self._result()
+
+    def _recorded(self) -> Callable[[], None]:
+        """One epoch, as the backend has it best."""
+        if self.parts.count > 1:
+            return self._epoch_in_parts
+        fixed = self.problem.reads("train") is not None and self.problem.reads("val") is not None
+        return self.backend.record(self._epoch, self.backbone, fixed)
 
     def _epoch(self) -> None:
         """Validate what the last epoch left, and train it for one more."""
@@ -152,7 +159,7 @@ class _Trainer:
         self.elements.update(grads, edges)
         self.progress.trained(loss.detach())
 
-    def _loss(self, step: Step, weights: Weights, key: Tensor) -> Tensor:
+    def _loss(self, step: PlainStep, weights: Weights, key: Tensor) -> Tensor:
         """[S] of the training pass: the problem's, plus the teacher's signal; or what tells outputs from those on
         permuted features, which are noise enough, so that nothing is dropped."""
         problem, contrast = self.problem, self.problem.contrast
@@ -231,7 +238,7 @@ def _places(problem: Problem, labels_alone: bool) -> tuple[Place, Place]:
     view, nodes = problem.view("val"), problem.reads("val")
     if view is None:
         return train, Place(problem.graph, problem.features, nodes)
-    return train, Place(view.graph, view.features, nodes, view.spread)
+    return train, Place(view.graph, view.features, nodes, view.scatter)
 
 
 def _gradients(

@@ -89,12 +89,13 @@ class Planner:
 
     def asked_for(self, plan: Plan) -> bool:
         """Whether a plan is what the settings say, chosen or not."""
-        asked = self.runs_at_once, self.config.checkpoint_blocks, self.config.partitions
+        asked = self.runs_at_once, _again(self.config), self.config.training.partitions
         return (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == asked
 
     def kept(self, config: Config, runs_at_once: int | None, free: int) -> Plan:
         """The plan that an earlier part of the search went by; what the user has chosen now is not its."""
-        again, partitions = (getattr(self.config if name in self.chosen else config, name) for name in PLANNED)
+        again = _again(self.config if "checkpoint_blocks" in self.chosen else config)
+        partitions = (self.config if "partitions" in self.chosen else config).training.partitions
         needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
         return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
 
@@ -104,8 +105,8 @@ class Planner:
 
     def candidates(self, free: int) -> Iterator[Plan]:
         """Ever smaller plans: fewer runs at once, then checkpointing, then parts."""
-        runs, partitions = self._most_runs, self.config.partitions
-        again = self.config.checkpoint_blocks
+        runs, partitions = self._most_runs, self.config.training.partitions
+        again = _again(self.config)
         yield self._candidate(runs, again, partitions, free)
         while runs > 1 and "runs_at_once" not in self.chosen:
             runs = (runs + 1) // 2
@@ -169,7 +170,7 @@ class Planner:
 
     def _thinning(self, partitions: int) -> int:
         """Of how many edges one is within a part."""
-        return partitions if self.config.partition_by == "random" else 1
+        return partitions if self.config.training.partition_by == "random" else 1
 
     def _arc_tensors(self, size: int, arcs: float) -> float:
         """Bytes of messages with features of edges, which are made a few channels at a time."""
@@ -178,6 +179,10 @@ class Planner:
         channels = self.backbone.aggregation_widths[0]
         most = ARC_ELEMENTS_GPU if self.problem.device.type == "cuda" else 8 * arcs
         return size * (_ARC_TENSORS * min(channels * arcs, most) + self.backbone.edge_features * arcs)
+
+
+def _again(config: Config) -> bool:
+    return bool(config.backbone_options.checkpoint_blocks)
 
 
 def free_memory(device: torch.device) -> int:

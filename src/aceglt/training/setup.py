@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
 import torch
 
 from aceglt.backbones import Backbone, build
@@ -16,27 +20,33 @@ from aceglt.training.partitions import Parts
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
-    return backbone.computing_in(torch.bfloat16) if config.precision == "bfloat16" else backbone
+    return backbone.computing_in(torch.bfloat16) if config.training.precision == "bfloat16" else backbone
 
 
 def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
     """For the problem's sizes; the user's own is tried out on its graph."""
+    sizes = problem.x.shape[1], problem.out_features
+    given: Any = own.backbone
+    if isinstance(given, type) and issubclass(given, Backbone):  # for all runs at once, as the built-in ones
+        make: Callable[..., Backbone] = given
+        return make(*sizes, config.backbone_options.hidden)
     if own.backbone is not None:
         from aceglt.backbones.module import ModuleBackbone
 
-        prunable = own.prunable or config.prunable
+        prunable = own.prunable or config.pruning.prunable
         return ModuleBackbone(own.backbone, problem.graph, problem.x, problem.out_features, prunable)
     if is_own(config.backbone):
         raise missing("backbone", config.backbone)
-    options = config.backbone_options
-    if config.reads_edge_features and problem.graph.edge_attr is not None:
+    options = asdict(config.backbone_options)
+    if config.backbone_options.reads_edge_features and problem.graph.edge_attr is not None:
         options["edge_features"] = problem.graph.edge_attr.shape[1]
-    return build(config.backbone, problem.x.shape[1], problem.out_features, config.hidden, **options)
+    return build(config.backbone, *sizes, **options)
 
 
 def build_parts(config: Config) -> Parts:
     """How the configuration cuts a graph."""
-    return Parts(config.partitions, config.parts_per_step, config.partition_by)
+    training = config.training
+    return Parts(training.partitions, training.parts_per_step, training.partition_by)
 
 
 def pick_device(name: str) -> torch.device:

@@ -9,19 +9,17 @@ import torch
 
 from aceglt.backbones.base import Backbone
 from aceglt.backbones.gcn import GCN
-from aceglt.backends.base import Elements, Observer, Passes, Place, Result, Start, Train
+from aceglt.backends.base import Observer, Place, Result, Start, Train
 from aceglt.backends.cpu.allocator import keep_memory
-from aceglt.backends.cpu.elements import AliveElements, CompiledElements
+from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.gcn import CompiledGCN
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses, Products
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields
-from aceglt.backends.reference import Reference
+from aceglt.backends.reference import PlainElements, PlainPasses, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-
-_SMALL = 1 << 25  # elements of a layer and of the weights, up to which runs are trained side by side
 
 
 class Cpu(Reference):
@@ -30,10 +28,11 @@ class Cpu(Reference):
 
     name = "cpu"
 
-    def __init__(self, kernels: CompiledKernels | None = None) -> None:
+    def __init__(self, kernels: CompiledKernels | None = None, thresholds: Thresholds | None = None) -> None:
         self.kernels: CompiledKernels = kernels or CompiledKernels()
+        self.thresholds = thresholds or Thresholds()
         self._fields = Fields(self.kernels)
-        self._products = Products(self._fields)
+        self._products = Products(self._fields, self.thresholds.apart)
         self._spare: Spare | None = None  # while trainings run side by side
 
     def network(self, backbone: Backbone) -> Backbone:
@@ -49,14 +48,14 @@ class Cpu(Reference):
         if start.masks.runs > 1 or start.extra or not backbone.chain or not backbone.chain[0].plain:
             return CpuPasses(network, *sites, self.kernels, self._spare)
         alive = backbone.prunable.split(start.masks.weights)
-        return CpuPasses.narrowed(network, *sites, self.kernels, self._spare, self._products, alive)
+        return CpuPasses.narrowed(network, *sites, self.kernels, self._spare, self._products, alive, self.thresholds)
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
         keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
         if self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1]):
-            return CompiledElements(backbone, start, active, self.kernels)
-        return AliveElements(backbone, start, active)
+            return CompiledElements(backbone, start, active, self.thresholds.compact, self.kernels)
+        return AliveElements(backbone, start, active, self.thresholds.compact)
 
     def group_size(self, runs: int, at_once: int | None) -> int:
         return at_once or 1
@@ -65,7 +64,7 @@ class Cpu(Reference):
         """Cores do more so than with the small tensors of one group between them."""
         width = max(backbone.aggregation_widths, default=0)
         size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
-        return 0 if size > _SMALL or not backbone.batched else min(groups, torch.get_num_threads())
+        return 0 if size > self.thresholds.small or not backbone.batched else min(groups, torch.get_num_threads())
 
     def train(
         self, groups: Sequence[slice], train: Train[Result], observer: Observer | None, workers: int

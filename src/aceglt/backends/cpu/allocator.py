@@ -11,7 +11,7 @@ _KEPT = 1 << 29  # bytes in all
 
 
 @cache
-def _glibc() -> ctypes.CDLL | None:
+def glibc() -> ctypes.CDLL | None:
     """glibc, if that is the C library."""
     try:
         c = ctypes.CDLL(None)
@@ -26,13 +26,13 @@ def keep_memory() -> None:
 
     Otherwise a large tensor is made of new pages every time, which the system clears one by one.
     """
-    c = _glibc()
+    c = glibc()
     if c is not None and any(c.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
         c.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def return_memory() -> None:
     """Give the system what no tensor uses."""
-    c = _glibc()
+    c = glibc()
     if c is not None:
         c.malloc_trim(0)

@@ -9,15 +9,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Params
-from aceglt.backends.base import Start, Training, keep_best, side_by
+from aceglt.backbones.base import Backbone
+from aceglt.backends.base import Start, Training
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels
-from aceglt.numerics.masks import Scores
+from aceglt.backends.reference import PlainElements
 
-_COMPACT = 0.7  # alive share of a matrix below which gathers and scatters cost less than the dead elements
-_FEWER = 0.95  # share of alive rows up to which the others are left out of a product
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on leaving something out is worth it. No result depends on them, but for rounding."""
+
+    compact: float = 0.7
+    """Alive share of a matrix up to which its alive elements alone are stored: gathers and scatters then cost less than
+    the dead elements."""
+    fewer: float = 0.95
+    """Share of the rows or hidden units that something reads, up to which the others are left out of products."""
+    sums: float = 3.0
+    """Entries of A·X for each row that is read otherwise, up to which they are counted to see if A·X should come first
+    in (A·X)·W."""
+    apart: float = 0.5
+    """Share of the nodes in the receptive field of training that are not in that of validation, up to which both share
+    the product with the features."""
+    small: int = 1 << 25
+    """Elements of a layer, arcs and weights up to which runs are trained side by side."""
 
 
 class _Whole:
@@ -141,101 +158,85 @@ def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
     return into.scatter_(0, index, stored[0, : len(index)])
 
 
-def _storage(alive: Tensor, scored: bool, active: Active | None) -> _Whole | _Alive:
+def _storage(alive: Tensor, scored: bool, active: Active | None, most: float) -> _Whole | _Alive:
     """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = active is not None or _compact(alive) or (_one_by_one(alive) and alive.numel() % _LANES)
+    compact = active is not None or _compact(alive, most) or (len(alive) == 1 and alive.numel() % _LANES)
     return _Alive(alive, active) if compact else _Whole(alive, scored)
 
 
-def _one_by_one(alive: Tensor) -> bool:
-    """On a GPU runs share the kernels, and their alive elements are at other places."""
-    return len(alive) == 1 and alive.device.type == "cpu"
+def _compact(alive: Tensor, most: float) -> bool:
+    """For one run: others have their alive elements at other places."""
+    return len(alive) == 1 and int(alive.sum()) <= most * alive.numel()
 
 
-def _compact(alive: Tensor) -> bool:
-    return _one_by_one(alive) and int(alive.sum()) <= _COMPACT * alive.numel()
-
-
-def alive_rows(alive: Tensor) -> Tensor | None:
+def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[F] bool: which rows of a matrix, alive [S, F, H] bool, are not dead; None where that does not pay."""
-    if not _compact(alive):
+    if not _compact(alive, thresholds.compact):
         return None
     rows = alive[0].view(torch.uint8).amax(dim=1).bool()  # `any` takes forty times as long
-    return rows if int(rows.sum()) <= _FEWER * len(rows) else None
+    return rows if int(rows.sum()) <= thresholds.fewer * len(rows) else None
 
 
-def read_units(alive: Tensor) -> Tensor | None:
+def read_units(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[H] bool: the hidden units that alive weights of a matrix, alive [S, H, C] bool, read, and some to make up the
     number; None where leaving out the others does not pay."""
-    if not _one_by_one(alive):
+    if len(alive) > 1:
         return None
     read = alive[0].any(dim=1)
     count = max(_UNITS, -(-int(read.sum()) // _UNITS) * _UNITS)
-    if count > _FEWER * len(read):
+    if count > thresholds.fewer * len(read):
         return None
     first = read.int().argsort(descending=True, stable=True)[:count]
     return torch.zeros_like(read).index_fill_(0, first, True)
 
 
-class AliveElements:
+class AliveElements(PlainElements):
     """Weights and scores of a run in training, matrix by matrix, so that gradients are used as they come."""
 
-    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active]) -> None:
-        """`active` are the parts of matrices, by name, that take part in products without the rest of them."""
-        masks, scoring, training = start.masks, start.scoring, start.training
-        self.backbone, self.runs, self.scoring = backbone, masks.runs, scoring
-        alive, scored = backbone.prunable.split(masks.weights), bool(scoring and scoring.weights)
-        self._storage = {name: _storage(part, scored, active.get(name)) for name, part in alive.items()}
-        self._kept = self._stored(start.params.prunable * masks.weights)
-        """What is kept of the matrices: their scores, if there are any, or weights."""
-        self._weights = self._active(self._kept)
-        others = {name: part.clone() for name, part in backbone.other.split(start.params.other).items()}
-        self.others = {name: part for name, part in others.items() if name not in backbone.buffers} | dict(start.extra)
-        self.buffers = {name: part for name, part in others.items() if name in backbone.buffers}
-        self.edge_values = masks.edges.to(start.params.prunable.dtype)
-        self._scores: dict[str, Tensor] = {}
-        if scoring is not None:
-            assert start.scores is not None
-            self.edge_values = start.scores.edges
-            if scoring.weights:
-                self._kept = self._stored(start.scores.weights)
-                self._scores = self._active(self._kept)
-        self._best: list[Tensor] = []  # what `_current` listed at each run's best epoch
-        score_decay = training.weight_decay if scoring is not None and scoring.decay else 0.0
-        self._idle = [part for name, kept in self._kept.items() if (part := self._storage[name].idle(kept)).numel()]
-        self._idle_rule = (training.weight_decay, 0.0)
-        if scoring is not None and self._scores:
-            self._idle_rule = (score_decay, scoring.lambda_weights)
-        self._start(training, score_decay)
+    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float) -> None:
+        """`active` are the parts of matrices, by name, that take part in products without the rest of them; `compact`
+        see `Thresholds`."""
+        alive, scored = backbone.prunable.split(start.masks.weights), bool(start.scoring and start.scoring.weights)
+        self._storage = {name: _storage(part, scored, active.get(name), compact) for name, part in alive.items()}
+        super().__init__(backbone, start)
+
+    def _stored(self, flat: Tensor) -> dict[str, Tensor]:
+        return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
+
+    def _flat(self, matrices: Sequence[Tensor]) -> Tensor:
+        pairs = zip(self._storage.values(), matrices, strict=True)
+        return torch.cat([storage.flat(part) for storage, part in pairs], dim=1)
+
+    def _begin(self, start: Start, decay: float, score_decay: float) -> None:
+        self._weights, self._scores = self._active(self.weights), self._active(self.weight_scores)
+        kept, self._idle_rule = self.weights, (decay, 0.0)
+        if self.scoring is not None and self._scores:
+            kept, self._idle_rule = self.weight_scores, (score_decay, self.scoring.lambda_weights)
+        self._idle = [part for name, both in kept.items() if (part := self._storage[name].idle(both)).numel()]
+        self._start(start.training, score_decay)
 
     def _start(self, training: Training, score_decay: float) -> None:
-        self._products = self._empty_products()
+        self._products = {name: torch.empty_like(self._weights[name]) for name in self._scores}
         weights, scores = [*self._weights.values(), *self.others.values()], [*self._scores.values(), self.edge_values]
         (scores if self._scores else weights).extend(self._idle)
         groups = [{"params": weights, "weight_decay": training.weight_decay}]
         if self.scoring is not None:
             groups.append({"params": scores, "weight_decay": score_decay})
-        self._optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
 
     def _active(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._storage[name].active(part) for name, part in stored.items()}
 
-    def _stored(self, flat: Tensor) -> dict[str, Tensor]:
-        """What is stored of the prunable weights' parts of a flat tensor, as copies."""
-        return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
+    @property
+    def stored(self) -> int:
+        """How many prunable weights are stored, dead ones included."""
+        return sum(part.numel() for part in self.weights.values())
 
     def effective(self) -> dict[str, Tensor]:
-        """The prunable weights that act, [S, *shape] by name: with scores, their product. The next call reuses them."""
-        self._multiply()
-        return self._as_matrices(self._products)
-
-    def _empty_products(self) -> dict[str, Tensor]:
-        """Room for weights times scores."""
-        return {name: torch.empty_like(self._weights[name]) for name in self._scores}
-
-    def _multiply(self) -> None:
+        """The next call reuses them."""
         for name, score in self._scores.items():
             torch.mul(self._weights[name], score, out=self._products[name])
+        return self._as_matrices(self._products)
 
     def _as_matrices(self, products: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Products of weights and scores, or weights without scores, as the matrices that act."""
@@ -243,7 +244,6 @@ class AliveElements:
         return {name: self._storage[name].matrix(part) for name, part in stored.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        """Gradients of weights and scores from those of the effective weights and of edges, then one step of Adam."""
         for name, part in self.others.items():
             part.grad = grads[name].contiguous()  # the fused update reads memory in order
         for name, weight in self._weights.items():
@@ -260,63 +260,23 @@ class AliveElements:
         if self.scoring is not None:
             assert edges is not None
             self.edge_values.grad = edges + self.scoring.lambda_edges * self.edge_values.sign()
-        self._optimiser.step()
-        if self.scoring is not None and self.scoring.clamp:
-            self._clamp()
-
-    def _clamp(self) -> None:
-        for score in (*(self._kept.values() if self._scores else ()), self.edge_values):
-            score.clamp_(0.0, 1.0)
-
-    def remember(self, better: Tensor) -> None:
-        """Keep what runs have now whose last epoch was better than all before, better [S] bool: scores, or weights."""
-        current = self._current()
-        if not self._best:
-            self._best = [part.clone() for part in current]
-        elif bool(better.any()):
-            for best, part in zip(self._best, current, strict=True):
-                keep_best(best, part, better)
-
-    def finite(self) -> Tensor:
-        """[S] whether nothing has diverged."""
-        parts = [*self._weights.values(), *self._others(), *self._current()]
-        return torch.stack([part.view(self.runs, -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
-
-    def best_params(self) -> Params:
-        """The weights of each run's best epoch, without scoring."""
-        matrices, others = self._best[: len(self._kept)], self._best[len(self._kept) :]
-        return Params(self._flat(matrices), side_by([part.view(self.runs, -1) for part in others], self.edge_values))
-
-    def best_scores(self) -> Scores:
-        """The scores of each run's best epoch, with scoring."""
-        return Scores(self._flat(self._best[:-1]), self._best[-1])
-
-    def scores(self) -> Scores:
-        """The scores as they are now; what has none is its own."""
-        return Scores(self._flat(list(self._kept.values())), self.edge_values.clone())
-
-    def _current(self) -> list[Tensor]:
-        return [*self._kept.values(), *(self._others() if self.scoring is None else [self.edge_values])]
-
-    def _flat(self, stored: Sequence[Tensor]) -> Tensor:
-        """[S, P] of all matrices, from what is stored of each."""
-        pairs = zip(self._storage.values(), stored, strict=True)
-        return side_by([storage.flat(part) for storage, part in pairs], self.edge_values)
-
-    def _others(self) -> list[Tensor]:
-        """The backbone's, in the order of the layout; what an objective owns is not kept."""
-        others = {**self.others, **self.buffers}
-        return [others[name] for name, _ in self.backbone.other.shapes]
+        self.optimiser.step()
+        self._clamp()
 
 
 class CompiledElements(AliveElements):
     """Compiled kernels update everything, in one pass over each matrix where plain torch has several."""
 
     def __init__(
-        self, backbone: Backbone, start: Start, active: Mapping[str, Active], kernels: CompiledKernels
+        self,
+        backbone: Backbone,
+        start: Start,
+        active: Mapping[str, Active],
+        compact: float,
+        kernels: CompiledKernels,
     ) -> None:
         self._kernels = kernels
-        super().__init__(backbone, start, active)
+        super().__init__(backbone, start, active, compact)
 
     def _start(self, training: Training, score_decay: float) -> None:
         self._adam = Adam(self._kernels, training.lr, self.edge_values)
@@ -357,10 +317,7 @@ class CompiledElements(AliveElements):
             adam.update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rule)
         if self.scoring is not None and self.scoring.clamp:
             self._clamp()
-
-    def _clamp(self) -> None:
-        super()._clamp()
-        self._matrices = self._made()
+            self._matrices = self._made()
 
 
 def _moments(part: Tensor, count: int = 2) -> Tensor:

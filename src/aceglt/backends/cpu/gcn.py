@@ -18,7 +18,6 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block, GraphBatch, pointers
 from aceglt.numerics.ops import slots
 
-_MOST = 3  # sums that there may be at most, for each row that is read otherwise, where they are counted
 _INT32 = 2**31 - 1
 
 Draw = Callable[[Tensor], Tensor]
@@ -88,7 +87,7 @@ class _First(Protocol):
         ...
 
 
-class GatheredFeatures(Features):
+class AggregatedFeatures(Features):
     """Features of a layer's sources that are summed along its arcs before they are multiplied by a weight: less work
     where few nodes with few features have many neighbours, since then the sums have fewer entries than the features."""
 
@@ -103,8 +102,8 @@ class GatheredFeatures(Features):
     def entries_of_sums(self) -> int:
         return len(self._sums.col)
 
-    def columns(self, kept: Tensor) -> GatheredFeatures:
-        return GatheredFeatures(self._base.columns(kept), self._block, self._compiled)
+    def columns(self, kept: Tensor) -> AggregatedFeatures:
+        return AggregatedFeatures(self._base.columns(kept), self._block, self._compiled)
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The entries of the sums are made once where arcs are fixed."""
@@ -168,17 +167,22 @@ class _Multiplied:
         return self._kernels.inner_products(self._block.rowptr, self._sources, grad, needed[0])
 
 
-def gathered(x: Features, graph: GraphBatch, width: int, trained: bool, kernels: CompiledKernels) -> Features:
-    """The features as a first layer of this width had best read them: to be summed first, or as they are."""
-    if x.csr is None or graph.runs > 1 or x.csr.device.type != "cpu":
+def aggregated(
+    x: Features, graph: GraphBatch, width: int, trained: bool, kernels: CompiledKernels, most: float = 3.0
+) -> Features:
+    """The features as a first layer of this width had best read them: for (A·X)·W, or as they are for A·(X·W).
+
+    A·X may have so many entries, at `most`, for each row that is read otherwise.
+    """
+    if x.csr is None or graph.runs > 1:
         return x
     block = graph.layer(0)
     if not kernels.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
-    if block.targets * x.shape[1] > min(_MOST * rows, _INT32):
+    if block.targets * x.shape[1] > min(most * rows, _INT32):
         return x
-    made = GatheredFeatures(x, block, kernels)
+    made = AggregatedFeatures(x, block, kernels)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
     return made if passes * made.entries_of_sums < others * rows else x
 
@@ -189,7 +193,7 @@ class _Stem(torch.autograd.Function):
         ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features, gcn: CompiledGCN
     ) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
-        layer: _First = x if isinstance(x, GatheredFeatures) else _Multiplied(x, first, gcn._kernels)
+        layer: _First = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn._kernels)
         adjacency, values, root = gcn.coefficients_of(graph, edge_values)
         hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), gcn._fixed)
         ctx.graph, ctx.layer, ctx.kernels = graph, layer, gcn._kernels

@@ -22,11 +22,9 @@ from aceglt.numerics.kernels import Kernels
 _PASSES = 8  # over the arcs that normalisation is counted as
 _FEW = 16  # outputs of a layer up to which they are made one by one
 _NARROW = 8  # columns below which a row has nothing to vectorise
-_CACHE = 1 << 22  # bytes of a matrix from which on its rows are prefetched
 _LINES = 1 << 8  # bytes of a row up to which they are
 _FETCHED = 12  # entries ahead
 _PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever else there is
-_READ = 64  # times that a row is read, from which on such blocks pay
 _FLOATS = (torch.float32, torch.float64)
 _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
@@ -47,17 +45,30 @@ def compiled_module() -> ModuleType | None:
 class CompiledKernels(Kernels):
     """What numba's kernels give, and plain torch where they do not serve."""
 
-    def __init__(self, worth: int = 1 << 16, blocked: int = 1 << 23, block: int = 1 << 19, numba: bool = True) -> None:
+    def __init__(
+        self,
+        worth: int = 1 << 16,
+        blocked: int = 1 << 23,
+        block: int = 1 << 19,
+        cache: int = 1 << 22,
+        reads: int = 64,
+        numba: bool = True,
+        workers: Workers | None = None,
+    ) -> None:
         """
         Args:
             worth: elements from which on an operation is worth a compiled kernel.
             blocked: bytes of a matrix from which on long rows of entries read it block by block.
             block: bytes of such a block.
+            cache: bytes of a matrix from which on gathers of its rows are prefetched.
+            reads: how often a row of a small matrix is read, from which on the matrix is packed for that.
             numba: whether to use it where it is installed.
+            workers: threads that share the work of a kernel; by default its own.
         """
         self.worth, self.blocked, self.block, self._numba = worth, blocked, block, numba
+        self._cache, self._reads = cache, reads
         self.sparse_gradient = 0.13 if numba and find_spec("numba") is not None else Kernels.sparse_gradient
-        self.workers = Workers()
+        self.workers = workers or Workers()
 
     def _serving(self, like: Tensor, size: int) -> Any:
         """The compiled kernels, if so many elements on the device of `like` are worth them; else None."""
@@ -143,13 +154,23 @@ class CompiledKernels(Kernels):
         compiled, divide = self._compiled, self.workers.divide
         begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
         size, block = len(col) * dense.shape[1], self.block // dense[0].nbytes
-        if _packs(len(col), dense, compiled.PACKED):
+        if self.packs(len(col), dense, compiled.PACKED):
             packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
             divide(compiled.matmul_packed, begin, *arrays[:3], _array(packed), arrays[4], positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
             divide(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
         else:
-            divide(compiled.matmul, begin, *arrays, _ahead(dense), positive, size=size)
+            divide(compiled.matmul, begin, *arrays, self.prefetched(dense), positive, size=size)
+
+    def packs(self, entries: int, dense: Tensor, width: int) -> bool:
+        """Whether a matrix is small and read often enough to be packed, in blocks of so many bytes a row."""
+        small = len(dense) * width <= _PACKED and dense[0].nbytes % width == 0
+        return small and entries >= self._reads * len(dense)
+
+    def prefetched(self, dense: Tensor) -> int:
+        """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch
+        themselves."""
+        return _FETCHED if dense.nbytes > self._cache and dense[0].nbytes <= _LINES else 0
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
         if self._serving(left, block.num_arcs * left.shape[1]) is None or not _plain(left, right):
@@ -160,7 +181,9 @@ class CompiledKernels(Kernels):
         """[A] left[row] · right[col] at the entries of a CSR matrix, whatever the size."""
         out = left.new_empty(len(col))
         arrays = tuple(map(_array, (rowptr, col, left, right, out)))
-        self.workers.divide(self._compiled.inner, arrays[0], *arrays, _ahead(right), size=len(col) * left.shape[1])
+        self.workers.divide(
+            self._compiled.inner, arrays[0], *arrays, self.prefetched(right), size=len(col) * left.shape[1]
+        )
         return out
 
     def linear(self, h: Tensor, weight: Tensor) -> Tensor:
@@ -201,7 +224,7 @@ class CompiledKernels(Kernels):
         values, root = slots.new_empty(batch.num_arcs), slots.new_empty(len(batch.rowptr) - 1)
         rowptr = _array(batch.rowptr)
         places = (batch.slot32, slots, _arc_weights(batch, slots), values, root)
-        divide(compiled.arc_roots, len(root), rowptr, *map(_array, places), _ahead(slots))
+        divide(compiled.arc_roots, len(root), rowptr, *map(_array, places), self.prefetched(slots))
         out = torch.empty_like(values)
         divide(compiled.scale_arcs, len(root), rowptr, *map(_array, (batch.col32, values, root, out)))
         return out, values, root
@@ -216,7 +239,7 @@ class CompiledKernels(Kernels):
         slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
         out = root.new_empty(len(batch.arcs_of_slot))
         ends = (batch.arcs_of_slot, batch.row, batch.col32, values, _arc_weights(batch, values), root, slope)
-        divide(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), _ahead(grad))
+        divide(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), self.prefetched(grad))
         return out
 
 
@@ -343,17 +366,6 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         values, root = ctx.saved_tensors
         return ctx.kernels.slot_gradient(ctx.batch, values, root, grads[0]), None, None
-
-
-def _packs(entries: int, dense: Tensor, width: int) -> bool:
-    """Whether a matrix is small and read often enough to be put in order for that, in blocks of so many bytes a row."""
-    small = len(dense) * width <= _PACKED and dense[0].nbytes % width == 0
-    return small and entries >= _READ * len(dense)
-
-
-def _ahead(dense: Tensor) -> int:
-    """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch themselves."""
-    return _FETCHED if dense.nbytes > _CACHE and dense[0].nbytes <= _LINES else 0
 
 
 def _arc_weights(batch: GraphBatch, like: Tensor) -> Tensor:

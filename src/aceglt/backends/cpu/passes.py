@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.cpu.elements import Active, alive_rows, read_units
-from aceglt.backends.cpu.gcn import CompiledGCN, GatheredFeatures, ReadyFeatures, gathered
+from aceglt.backends.base import Place
+from aceglt.backends.cpu.elements import Active, Thresholds, alive_rows, read_units
+from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, ReadyFeatures, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import FieldPasses, Fields, FieldStep, Site
 from aceglt.numerics.features import Features
-
-_APART = 0.5  # of the nodes that training depends on, the share that validation does not, at most
+from aceglt.numerics.graph import Field
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class Shared:
 class Products:
     """What trainings of a search share of their products with features; kept."""
 
-    def __init__(self, fields: Fields) -> None:
-        self._fields, self._lock = fields, Lock()  # trainings side by side ask at once
-        self._known: dict[tuple[int, int], tuple[Site, Site, Shared | None]] = {}
+    def __init__(self, fields: Fields, apart: float) -> None:
+        """`apart` see `Thresholds`."""
+        self._fields, self._apart, self._lock = fields, apart, Lock()  # trainings side by side ask at once
+        self._known: dict[tuple[int, int], tuple[Field, Field, Shared | None]] = {}  # by ids; with what has them
 
     def shared(self, train: Site, val: Site) -> Shared | None:
         """What training and validation share of their receptive fields; None if that is too little to pay."""
@@ -53,18 +54,16 @@ class Products:
         key = id(train.field), id(val.field)
         with self._lock:
             if key not in self._known:
-                self._known[key] = train, val, self._share(train, val)
+                self._known[key] = train.field, val.field, self._share(train.place, train.field, val.field)
             return self._known[key][2]
 
-    def _share(self, train: Site, val: Site) -> Shared | None:
-        assert train.field is not None
-        assert val.field is not None
-        nodes, others, place = val.field.nodes, train.field.nodes, val.field.place(train.place.graph.num_nodes)
+    def _share(self, there: Place, train: Field, val: Field) -> Shared | None:
+        nodes, others, place = val.nodes, train.nodes, val.place(there.graph.num_nodes)
         apart = others[place[others] == len(nodes)]
-        if len(apart) > _APART * len(others):
+        if len(apart) > self._apart * len(others):
             return None
         place[apart] = len(nodes) + torch.arange(len(apart))
-        features = self._fields.features(train.place.features).rows(torch.cat([nodes, apart]))
+        features = self._fields.features(there.features).rows(torch.cat([nodes, apart]))
         return Shared(features, place[others].int(), place[nodes].int())
 
 
@@ -94,21 +93,23 @@ class CpuPasses(FieldPasses):
         spare: Spare | None,
         products: Products,
         alive: Weights,
+        thresholds: Thresholds,
     ) -> CpuPasses:
         """For one run of a chain whose first convolution does nothing with features but multiply them."""
         first = network.chain[0]
         (name,), units, active = first.weights, None, {}
         if len(network.chain) == 2 and network.chain[1].plain:
             (second,) = network.chain[1].weights
-            units = read_units(alive[second])
+            units = read_units(alive[second], thresholds)
             if units is not None:
                 active = {name: Active(columns=units), second: Active(rows=units)}
         width = alive[name].shape[2] if units is None else int(units.sum())
         plain_train, plain_val = train, val
         if isinstance(network, CompiledGCN) and val is not train:
-            train = replace(train, features=gathered(train.features, train.graph, width, True, kernels))
-            val = replace(val, features=gathered(val.features, val.graph, width, False, kernels))
-        rows = alive_rows(alive[name])
+            most = thresholds.sums
+            train = replace(train, features=aggregated(train.features, train.graph, width, True, kernels, most))
+            val = replace(val, features=aggregated(val.features, val.graph, width, False, kernels, most))
+        rows = alive_rows(alive[name], thresholds)
         if rows is not None and all(_exact(site, rows, width, kernels) for site in (train, val)):
             active = {**active, name: Active(rows, units)}
         else:
@@ -116,7 +117,7 @@ class CpuPasses(FieldPasses):
         read_train = train.reading(rows)
         made = cls(network, read_train, read_train if val is train else val.reading(rows), kernels, spare)
         made.units, made.active, made._along = units, active, first.along
-        together = val is not train and not any(isinstance(s.features, GatheredFeatures) for s in (train, val))
+        together = val is not train and not any(isinstance(s.features, AggregatedFeatures) for s in (train, val))
         shared = products.shared(plain_train, plain_val) if together else None
         made.shared = None if shared is None else shared.reading(rows)
         return made
@@ -124,7 +125,7 @@ class CpuPasses(FieldPasses):
     def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
         if self.units is not None:
             weights = {**weights, **{name: weights[name][..., self.units] for name in self._along}}
-        train, val = self.train.features, self.val.features
+        train, val = self.train_site.features, self.val_site.features
         if self.shared is not None:
             train, val = self.shared.ready(weights[self.network.chain[0].weights[0]].detach(), train, val)
         return FieldStep(self, weights, edge_values, train, val)
@@ -143,6 +144,6 @@ def _exact(site: Site, rows: Tensor, width: int, kernels: CompiledKernels) -> bo
     x = site.features
     if x.csr is None:
         return False
-    if isinstance(x, GatheredFeatures):
+    if isinstance(x, AggregatedFeatures):
         return bool(rows.any()) and kernels.computes(x.csr.values(), site.graph.layer(0).targets * width)
     return x.csr_t is not None and kernels.multiplies(int(rows[x.csr.col_indices()].sum()), width)

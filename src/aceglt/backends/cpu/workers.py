@@ -31,13 +31,15 @@ class Workers:
     def __init__(self, worth: int = 1 << 23) -> None:
         self.worth = worth
         """Operations from which on a kernel has the threads that are lent."""
-        self._lent = 1
-        self._offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
+        self.lent = 1
+        """How many threads these may have."""
+        self.offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
+        """Kernels under way that a thread which waits may take a share of, with those that do."""
         self._changed = Condition()  # what is offered, or waited for
 
     def lend(self, threads: int) -> None:
         """Let large kernels have so many threads, if torch has fewer."""
-        self._lent = threads
+        self.lent = threads
 
     def divide(
         self, kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES
@@ -48,11 +50,11 @@ class Workers:
         in all.
         """
         count, large = work if isinstance(work, int) else len(work) - 1, size >= self.worth
-        threads = min(max(torch.get_num_threads(), self._lent if large else 1), count)
+        threads = min(max(torch.get_num_threads(), self.lent if large else 1), count)
         shares = max(threads, 2) if large and pieces > 1 else threads
         if shares <= 1:
             return kernel(0, count, *arguments)
-        left = iter(list(pairwise(_cuts(work, count, pieces * shares))))
+        left = iter(list(pairwise(cuts(work, count, pieces * shares))))
 
         def take() -> None:
             for piece in left:  # each goes to one thread: the interpreter's lock is held in between
@@ -71,11 +73,11 @@ class Workers:
         for_what.add_done_callback(self._wake)
         while not for_what.done():
             with self._changed:
-                if not self._offers and not for_what.done():
+                if not self.offers and not for_what.done():
                     self._changed.wait()
-                if not self._offers:
+                if not self.offers:
                     continue
-                _, (take, helpers) = self._offers.popitem()  # when it comes back, nothing is left of it
+                _, (take, helpers) = self.offers.popitem()  # when it comes back, nothing is left of it
                 helper = Future[None]()
                 helper.set_running_or_notify_cancel()
                 helpers.append(helper)
@@ -92,12 +94,12 @@ class Workers:
         helpers: list[Future[None]] = []
         try:
             with self._changed:
-                self._offers[id(helpers)] = take, helpers
+                self.offers[id(helpers)] = take, helpers
                 self._changed.notify_all()
             yield helpers
         finally:
             with self._changed:
-                self._offers.pop(id(helpers), None)
+                self.offers.pop(id(helpers), None)
 
     def _wake(self, _: Future[Any]) -> None:
         with self._changed:
@@ -109,7 +111,7 @@ class Workers:
         return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="aceglt-kernel")
 
 
-def _cuts(work: Any, count: int, pieces: int) -> list[int]:
+def cuts(work: Any, count: int, pieces: int) -> list[int]:
     """Where each piece begins, and the end."""
     if isinstance(work, int):
         return [count * i // pieces for i in range(pieces + 1)]

@@ -6,17 +6,16 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone
-from aceglt.backends.base import Elements, Passes, Place, Start
+from aceglt.backends.base import Place, Start
 from aceglt.backends.cuda.capture import Captured
 from aceglt.backends.fields import FieldPasses, Fields
-from aceglt.backends.reference import Reference
+from aceglt.backends.reference import PlainElements, PlainPasses, Reference
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
@@ -29,10 +28,10 @@ def available() -> bool:
     if not torch.cuda.is_available() or not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return False
     try:
-        import_module("aceglt.backends.cuda.kernels")
+        from aceglt.backends.cuda import kernels
     except ImportError:
         return False
-    return True
+    return kernels is not None
 
 
 class TritonKernels(Kernels):
@@ -41,7 +40,9 @@ class TritonKernels(Kernels):
     sparse_gradient = 0.13
 
     def __init__(self) -> None:
-        self._triton: Any = import_module("aceglt.backends.cuda.kernels")
+        from aceglt.backends.cuda import kernels  # here: it imports Triton
+
+        self._triton: Any = kernels
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
         if not left.is_sparse_csr:
@@ -91,10 +92,10 @@ class Cuda(Reference):
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> FieldPasses:
         return FieldPasses(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
 
-    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> Elements:
+    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton
 
         return FusedElements(backbone, start)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Params
+from aceglt.backbones.base import Params
 from aceglt.backends.base import Start, keep_best
 from aceglt.backends.cuda.kernels import Adam
 from aceglt.backends.reference import PlainElements
@@ -19,24 +19,19 @@ class FusedElements(PlainElements):
     """A single pass over each matrix makes gradients, updates weights, scores and moments, multiplies weights
     and scores for the next forward pass, and keeps the old values of runs that were better than ever before."""
 
-    def __init__(self, backbone: Backbone, start: Start) -> None:
-        super().__init__(backbone, start)
-        decay, runs = start.training.weight_decay, start.masks.runs
-        self._decay = decay
-        self._score_decay = decay if self.scoring is not None and self.scoring.decay else 0.0
+    def _begin(self, start: Start, decay: float, score_decay: float) -> None:
+        self._decay, self._score_decay = decay, score_decay
         self._fused = Adam(start.training.lr, self.edge_values.device)
-        self._alive = {name: None if bool(part.all()) else part.contiguous() for name, part in self.alive.items()}
+        alive = self.backbone.prunable.split(start.masks.weights)
+        self._alive = {name: None if bool(part.all()) else part.contiguous() for name, part in alive.items()}
         self._products = super().effective()
         counts = dict.fromkeys(self.weights, 4 if self.weight_scores else 2) | dict.fromkeys(self.others, 2)
         parts = {**self.weights, **self.others}
         self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in counts.items()}
         self._edge_moments = self.edge_values.new_zeros(2, *self.edge_values.shape)
         self._best = [part.clone() for part in self._current()]
-        self._better = torch.zeros(runs, dtype=torch.bool, device=self.edge_values.device)
+        self._better = torch.zeros(start.masks.runs, dtype=torch.bool, device=self.edge_values.device)
         self._never = torch.zeros_like(self._better)
-
-    def _adam(self, start: Start) -> None:
-        """The fused update has moments of its own."""
 
     def effective(self) -> dict[str, Tensor]:
         return self._products if self.weight_scores else self.weights

@@ -1,0 +1,87 @@
+"""What all commands share: the application, its consoles, and one clear line for what the user can mend."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+
+from aceglt.errors import AcegltError
+
+app = typer.Typer(
+    name="aceglt",
+    help="Graph lottery tickets: find a sparse subgraph and a sparse subnetwork that train as well as the dense pair.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+errors = Console(stderr=True)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def main(run: Callable[[], Any] = app) -> None:
+    """Entry point: one clear line for what the user can mend, no traceback."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        run()
+    except _Terminated:  # before or after a command's own work
+        sys.exit(143)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise _Terminated
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def guarded(command: F) -> F:
+    """Turn what can go wrong into one line and an exit code."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except AcegltError as problem:
+            _fail(f"error: {problem}", 2)
+        except (KeyboardInterrupt, _Terminated) as stop:
+            resumable = command.__name__ in ("search", "sweep", "reproduce")
+            _fail(
+                "interrupted" + ("; the same command continues where it stopped" if resumable else ""),
+                143 if isinstance(stop, _Terminated) else 130,
+            )
+        except BrokenPipeError:
+            raise typer.Exit(1) from None
+        except OSError as problem:
+            _fail(f"error: {problem.filename or 'system'}: {problem.strerror or problem}", 2)
+        except (MemoryError, RuntimeError) as problem:
+            if not _is_shortage(problem):
+                raise
+            _fail("error: not enough memory; a smaller --hidden, fewer --seeds or --runs-at-once need less", 2)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _is_shortage(problem: Exception) -> bool:
+    """Whether memory ran out, also torch's; torch itself may not be imported here."""
+    words = ("allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(problem, MemoryError) or any(part in str(problem) for part in words)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print(message, highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code) from None
+
+
+def say(text: str) -> None:
+    """Print a line as it is."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,220 @@
+"""The configuration of a search: groups of settings, and their flat form in keywords, JSON and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aceglt.config.backbones import BACKBONE_OPTIONS, BackboneOptions
+from aceglt.config.fields import (
+    OWN_FUNCTION,
+    TRAIN,
+    Group,
+    check_value,
+    one_of,
+    one_of_or_own,
+    setting,
+    settings_of,
+    suggest,
+    type_hints,
+)
+from aceglt.config.groups import Pruning, Scoring, Stopping, Training
+from aceglt.config.methods import METHOD_OPTIONS, complete
+from aceglt.config.own import is_own
+from aceglt.config.presets import PRESETS
+from aceglt.config.tasks import TASK_OPTIONS, TaskOptions
+from aceglt.errors import ConfigError
+from aceglt.files.schema import shortened
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aceglt.config.keywords import Settings
+
+MAX_SEEDS = 1000
+
+
+def _check_seeds(name: str, seeds: tuple[int, ...]) -> None:
+    if not seeds:
+        raise ConfigError(f"{name} must name at least one seed")
+    if len(seeds) > MAX_SEEDS:
+        raise ConfigError(f"{name} must be {MAX_SEEDS} or fewer, found {len(seeds)}")
+    found = shortened(", ".join(map(str, seeds))).strip("'")
+    if any(seed < 0 for seed in seeds):
+        raise ConfigError(f"{name} must be whole numbers from 0, found {found}")
+    if len(set(seeds)) != len(seeds):
+        raise ConfigError(f"{name} must differ from each other, found {found}")
+
+
+@dataclass(frozen=True, init=False)
+class Config(Group):
+    """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`."""
+
+    dataset: str = setting(
+        "citeseer", "citeseer (embedded), cora, pubmed, ogbn-arxiv …, synthetic-arxiv:0.01 …, or a .npz file.",
+        shown=True,
+    )  # fmt: skip
+    backbone: str = setting(
+        "gcn", f"The graph neural network: {', '.join(BACKBONE_OPTIONS)}, or your own as module:Class.",
+        one_of_or_own(BACKBONE_OPTIONS), shown=True, keyword="Any",
+    )  # fmt: skip
+    method: str = setting(
+        "ace", f"How masks are chosen: {', '.join(METHOD_OPTIONS)}, or your own as module:Class.",
+        one_of_or_own(METHOD_OPTIONS), shown=True, keyword="Any",
+    )  # fmt: skip
+    method_options: Mapping[str, Any] = setting(
+        factory=dict, panel="Scores and pruning",
+        help="A hyper-parameter of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/methods.md lists them).",
+        options=["--method-option", "-m"],
+    )  # fmt: skip
+    """All hyper-parameters of the method."""
+    task: str = setting(
+        "node", "The task: node (transductive) or inductive node classification, or link (link prediction).",
+        one_of(*TASK_OPTIONS), shown=True,
+    )  # fmt: skip
+    directed: bool = setting(
+        False, "Prune the two directions of an edge apart from each other.", options=["--directed"]
+    )
+    preset: str = setting(
+        "default", "default, paper (its Table S2), ugs (the UGS authors' settings) or quick; options override it.",
+        one_of(*PRESETS), shown=True,
+    )  # fmt: skip
+    seeds: tuple[int, ...] = setting(
+        (0, 1, 2), "How many seeds [default: 3], or which: 0,4,7 or 5-9.", _check_seeds, keyword="int | Sequence[int]"
+    )
+    test: bool = setting(True, "Tuning mode: never read the test set.", options=["--no-test"])
+    loss: str | None = setting(
+        None, "Your own training loss as module:function.", OWN_FUNCTION, TRAIN, keyword="str | Callable[..., Any]"
+    )
+    metric: str | None = setting(
+        None, "Your own metric as module:function.", OWN_FUNCTION, TRAIN, keyword="str | Callable[..., Any]"
+    )
+
+    stopping: Stopping = field(default_factory=Stopping)
+    training: Training = field(default_factory=Training)
+    scoring: Scoring = field(default_factory=Scoring)
+    pruning: Pruning = field(default_factory=Pruning)
+    backbone_options: BackboneOptions = field(default_factory=BackboneOptions)
+    task_options: TaskOptions = field(default_factory=TaskOptions)
+
+    def __init__(self, *, preset: str = "default", **settings: Unpack[Settings]) -> None:
+        values: dict[str, Any] = {"preset": preset, **settings}
+        check_known(values)
+        for name, value in {**_defaults(), **values, **as_tuples(values)}.items():
+            if name in settings_of(Config):
+                object.__setattr__(self, name, value)
+        super().__post_init__()
+        _check_options(self.backbone, self.task, values)
+        kinds = {
+            "backbone_options": BACKBONE_OPTIONS.get(self.backbone, BackboneOptions),
+            "task_options": TASK_OPTIONS[self.task],
+        }
+        for name, kind in {**GROUPS, **kinds}.items():
+            mine = {part: values[part] for part in settings_of(kind) if values.get(part, ...) is not ...}
+            object.__setattr__(self, name, kind(**{**mine, **as_tuples(mine)}))
+        object.__setattr__(self, "method_options", complete(self.method, self.method_options))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.pruning.prunable is not None and not is_own(self.backbone):
+            raise ConfigError(f"prunable is for a backbone of your own; {self.backbone} is built in")
+        for name, idle in (("target_model", "graph"), ("target_graph", "model")):
+            if getattr(self.stopping, name) is not None and self.pruning.axis == idle:
+                raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
+        self.task_options.check(self.scoring.signal, self.loss)
+
+    @property
+    def scoring_epochs(self) -> int:
+        """How long a level's scores are trained."""
+        given = self.scoring.score_epochs
+        return self.training.epochs if given is None else min(given, self.training.epochs)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings without their groups; None for options that the backbone or the task does not have."""
+        values = self._values()
+        return {name: values.get(name) for name in SETTINGS}
+
+    def _values(self) -> dict[str, Any]:
+        parts = (self, *(getattr(self, name) for name in GROUPS), self.backbone_options, self.task_options)
+        return {name: getattr(part, name) for part in parts for name in settings_of(type(part))}
+
+    def to_dict(self) -> dict[str, Any]:
+        """`flat` in plain values, for JSON."""
+        plain = {name: list(value) for name, value in self.flat().items() if isinstance(value, tuple)}
+        return {**self.flat(), **plain, "method_options": dict(self.method_options)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """Read what `to_dict` wrote; unknown names and wrong types are refused."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"a configuration must be a JSON object, found {shortened(values)}")
+        return cls(**values)
+
+    def replace(self, **changes: Unpack[Settings]) -> Config:
+        """The same configuration but for these settings; another method starts from its defaults."""
+        kept = self._values()
+        if changes.get("method", self.method) != self.method:
+            kept["method_options"] = {}
+        return Config.from_dict({**kept, **changes})
+
+    def identity(self) -> dict[str, Any]:
+        """What may not change when a run is continued."""
+        return {name: value for name, value in self.to_dict().items() if name not in STEERING}
+
+    def stops(self) -> dict[str, Any]:
+        """When to stop."""
+        return asdict(self.stopping)
+
+
+GROUPS: dict[str, type[Group]] = {
+    "stopping": Stopping, "training": Training, "scoring": Scoring, "pruning": Pruning,
+}  # fmt: skip
+STEERING = tuple(settings_of(Stopping))
+"""Settings that say when to stop; a run may be continued with other values of them."""
+SCORING = (*settings_of(Scoring), "balance", "degree_bonus")
+"""Settings that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
+
+_KINDS: tuple[type[Group], ...] = (Config, *GROUPS.values(), *BACKBONE_OPTIONS.values(), *TASK_OPTIONS.values())
+SETTINGS: dict[str, Any] = {name: part for kind in _KINDS for name, part in settings_of(kind).items()}
+"""Every setting's field, by its name."""
+TUPLES = ("seeds", "prunable")
+"""Settings whose value is itself a list."""
+
+
+@cache
+def hints() -> dict[str, Any]:
+    """Every setting's type, by its name."""
+    found = {name: hint for kind in _KINDS for name, hint in type_hints(kind).items()}
+    return {name: found[name] for name in SETTINGS}
+
+
+def check_known(values: Mapping[str, Any]) -> None:
+    """Refuse names that no setting has."""
+    for name in values:
+        if name not in SETTINGS:
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, list(SETTINGS))}")
+
+
+def as_tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Lists of settings whose value is a list, as tuples; what is none is left for the check of types."""
+    given = {name: values.get(name) for name in TUPLES}
+    return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
+
+
+def _defaults() -> dict[str, Any]:
+    return {part.name: {} if part.name == "method_options" else part.default for part in settings_of(Config).values()}
+
+
+def _check_options(backbone: str, task: str, values: Mapping[str, Any]) -> None:
+    """Refuse options of another backbone or task than the chosen ones."""
+    for name, value in values.items():
+        others = [known for known, kind in BACKBONE_OPTIONS.items() if name in settings_of(kind)]
+        asked = value is not None and value is not False
+        if asked and others and backbone not in others and name not in settings_of(BackboneOptions):
+            check_value(name, value, hints()[name], SETTINGS[name])
+            raise ConfigError(f"{name} is for the backbone {' or '.join(others)}; {backbone} does not have it")
+        others = [known for known, kind in TASK_OPTIONS.items() if name in settings_of(kind)]
+        if others and task not in others and value not in (None, SETTINGS[name].default):
+            raise ConfigError(f"{name} '{value}' is for task {' or '.join(others)}, not {task}")

@@ -1,0 +1,75 @@
+"""Configurations in files: format 2 says every option; format 1 left out those of the method that were the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aceglt.config.backbones import BACKBONE_OPTIONS, BackboneOptions
+from aceglt.config.configuration import SETTINGS, Config
+from aceglt.config.fields import settings_of
+from aceglt.config.methods import METHOD_OPTIONS
+from aceglt.config.tasks import TASK_OPTIONS, TaskOptions
+from aceglt.errors import ConfigError
+
+FORMAT = 2
+FORMATS = (1, 2)
+"""Those that are read."""
+
+FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "random": {"draws": 1},
+    "ugs": {"one_shot": False, "trainings": 1},
+    "gebt": {"max_epochs": 100, "min_epochs": 5, "window": 3, "threshold": 0.1},
+    "ace": {
+        "refine_epochs": 30, "exchange": 0.05, "temperature": 0.0, "replacement": False, "threshold": 0.6,
+        "adaptive_k": True, "resample": True, "keep": "last",
+    },
+}  # fmt: skip
+"""What a method's options were that a file of format 1 does not name; `rounds` of ace, 0, is read as ugs. Frozen: it
+describes files that exist."""
+_LAYERS = {"resgcn": 28}  # where a file of format 1 says null
+
+
+def read_config(values: Any, format: int) -> Config:
+    """The configuration of a file of one of `FORMATS`; ConfigError where it is none, or lacks a setting."""
+    if isinstance(values, Mapping) and format == 1:
+        values = from_format_1(values)
+    if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
+        raise IncompleteError(f"no {', '.join(absent)}")
+    config = Config.from_dict(values)
+    if absent := sorted(config.method_options.keys() - values["method_options"].keys()):
+        raise IncompleteError(f"no {', '.join(absent)} in method_options")
+    return config
+
+
+class IncompleteError(ConfigError):
+    """A file says less than this version needs to know."""
+
+
+def from_format_1(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same configuration in format 2."""
+    method, options = values.get("method"), values.get("method_options")
+    if not isinstance(method, str) or not isinstance(options, Mapping):
+        return dict(values)
+    if method == "ace" and not options.get("rounds"):
+        method, options = "ugs", {}
+    options = _with_defaults(method, options)
+    layers = values.get("layers") or _LAYERS.get(str(values.get("backbone")))
+    return {**values, "method": method, "method_options": options, "layers": layers, **_not_had(values)}
+
+
+def _with_defaults(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a method with its defaults in format 1; those that it no longer has must be at theirs."""
+    defaults = FORMAT_1_DEFAULTS.get(method, {})
+    gone = defaults.keys() - settings_of(METHOD_OPTIONS[method]).keys() if defaults else set()
+    filled = {**defaults, **options}
+    return {name: value for name, value in filled.items() if name not in gone or value != defaults[name]}
+
+
+def _not_had(values: Mapping[str, Any]) -> dict[str, None]:
+    """Options that the backbone or task does not have; format 1 wrote their defaults."""
+    backbone = BACKBONE_OPTIONS.get(str(values.get("backbone")), BackboneOptions)
+    task = TASK_OPTIONS.get(str(values.get("task")), TaskOptions)
+    had = {*settings_of(backbone), *settings_of(task)}
+    kinds = (*BACKBONE_OPTIONS.values(), *TASK_OPTIONS.values())
+    return {name: None for kind in kinds for name in settings_of(kind) if name not in had}

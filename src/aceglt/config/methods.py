@@ -1,0 +1,115 @@
+"""The options of each method; a new one is a class here and a row of the table. `aceglt.methods` adds what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from aceglt.config.fields import Group, above, at_least, check_type, must_be, setting, settings_of
+from aceglt.config.groups import PUBLISHED
+from aceglt.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class MethodOptions(Group):
+    """The hyper-parameters of a method."""
+
+    name: ClassVar[str]
+    usual: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of any settings that are others with this method."""
+
+    def __init_subclass__(cls) -> None:
+        cls.title = f"{cls.name}: "
+
+
+@dataclass(frozen=True)
+class RandomOptions(MethodOptions):
+    name: ClassVar[str] = "random"
+    usual: ClassVar[Mapping[str, Any]] = {"signal": "labels"}  # it has no scores
+
+
+@dataclass(frozen=True)
+class UgsOptions(MethodOptions):
+    name: ClassVar[str] = "ugs"
+
+    one_shot: bool = setting(False, "Cut every level from the dense pair, by scores that were trained on all of it.")
+
+
+@dataclass(frozen=True)
+class GebtOptions(MethodOptions):
+    name: ClassVar[str] = "gebt"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED  # early birds are drawn as their authors do
+
+    max_epochs: int = setting(100, "Epochs after which the last masks are taken, settled or not.", at_least(1))
+    min_epochs: int = setting(5, "Masks are not taken before this epoch.")
+    window: int = setting(3, "How many of the last epochs' masks an epoch's are compared with.", at_least(1))
+    threshold: float = setting(0.1, "The distance under which masks have settled.", above(0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_window = must_be(f"above the window, {self.window}", lambda epochs: epochs > self.window)
+        above_window("gebt: min_epochs", self.min_epochs)
+
+
+@dataclass(frozen=True)
+class AceOptions(MethodOptions):
+    name: ClassVar[str] = "ace"
+
+    rounds: int = setting(3, "T: rounds of refinement per level; the paper's code has 6.")
+    refine_epochs: int = setting(
+        30, "Epochs that the retained and the pruned part are each trained per round.", at_least(1)
+    )
+    exchange: float = setting(
+        0.02, "K as a share of the smaller of the two parts.", must_be("in (0, 1]", lambda share: 0 < share <= 1)
+    )
+    temperature: float = setting(0.0, "Scale of the Gumbel noise; 0 is plain top-K.", at_least(0))
+    replacement: bool = setting(
+        False, "Draw with replacement and remove duplicates, as the paper does (needs temperature > 0)."
+    )
+    threshold: float = setting(
+        0.6,
+        "Similarity of this round's retained sample to the last round's pruned one above which a round repeats itself.",
+        must_be("in [0, 1]", lambda value: 0 <= value <= 1),
+    )
+    adaptive_k: bool = setting(True, "Halve K when a round repeats itself.")
+    resample: bool = setting(True, "Go back one round and draw anew when a round repeats itself.")
+    keep: Literal["last", "best"] = setting(
+        "best", "Which round's masks are kept: the last, or the best on validation (one more training)."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds == 0:
+            raise ConfigError("ace: rounds must be 1 or more, found 0; that is ugs; use method ugs")
+        at_least(1)("ace: rounds", self.rounds)
+        if self.replacement and self.temperature == 0:
+            raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
+
+
+METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
+    kind.name: kind for kind in (RandomOptions, UgsOptions, GebtOptions, AceOptions)
+}
+
+
+def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a method, those that are not given at their defaults; of the user's own, those that are given.
+
+    Raises ConfigError where one is unknown or makes no sense.
+    """
+    for name, value in given.items():
+        check_type("a method option's name", name, str)
+        check_type(f"method option {name}", value, str | int | float | bool | None)
+    kind = METHOD_OPTIONS.get(method)
+    if kind is None:
+        return dict(given)
+    check_names(method, given, list(settings_of(kind)))
+    return asdict(kind(**given))
+
+
+def check_names(method: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse options that a method does not have."""
+    for name in given:
+        if name not in known:
+            options = f"its options are {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"method {method} has no option '{name}'; {options}")
