@@ -19,7 +19,7 @@ from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
 from aceglt.searches.levels import SearchObserver, outputs
-from aceglt.searches.statistics import Readings, p_worse, paired_t_test, winning
+from aceglt.searches.statistics import Readings, paired_t_test, winning
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.determinism import deterministic_torch
 from aceglt.training.fit import fit
@@ -44,7 +44,7 @@ class Comparison:
         """One-sided paired t-test: the probability of a test result this low if the ticket were as good as dense."""
         assert self.ticket.test is not None
         assert self.dense.test is not None
-        return p_worse(self.ticket.test, self.dense.test)
+        return paired_t_test(self.ticket.test, self.dense.test, "less")
 
 
 @dataclass(frozen=True)
