@@ -93,7 +93,7 @@ class AggregatedFeatures(Features):
 
     def __init__(self, base: Features, block: Block, kernels: CompiledKernels) -> None:
         assert base.csr is not None
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self._block, self._compiled = base, block, kernels
         self._sums = Sums(kernels, block.rowptr, block.col32, base.csr)
         self._kept: Tensor | None = None
@@ -136,7 +136,7 @@ class ReadyFeatures(Features):
 
     def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
         """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self.of_all, self.places = base, of_all, places
 
     def product(self, weight: Tensor) -> Tensor:
