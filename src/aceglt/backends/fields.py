@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.base import Place, scatter_nodes
+from aceglt.backends.base import Place
 from aceglt.backends.reference import PlainPasses, PlainStep
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
@@ -36,7 +36,8 @@ class Site:
         """[S, N, C] of all nodes; those that are not computed are 0."""
         if self.field is None:
             return outputs
-        return scatter_nodes(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
+        zeros = outputs.new_zeros(outputs.shape[0], self.place.graph.num_nodes, outputs.shape[2])
+        return zeros.index_copy(1, self.field.nodes[: self.field.sizes[0]], outputs)
 
 
 class Fields:

@@ -65,19 +65,14 @@ def row_sum(block: Block, values: Tensor) -> Tensor:
     return spmm(block, values, ones).reshape(-1)
 
 
-def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
-    """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
-    result: Tensor = _ScaleArcs.apply(values, factor, block)
-    return result
-
-
 def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
     shorter = batch.kernels.normalised(batch, edge_values)
     if shorter is not None:
         return shorter
     values = arc_values(batch, edge_values)
-    return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
+    result: Tensor = _ScaleArcs.apply(values, row_sum(batch, values.abs()).rsqrt(), batch)
+    return result
 
 
 def arc_sum(block: Block, source: Tensor, target: Tensor) -> Tensor:
@@ -157,7 +152,8 @@ class _Gather(torch.autograd.Function):
 
 
 class _ScaleArcs(torch.autograd.Function):
-    """The factors' gradient is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
+    """Values [A] times the factors [S·N] of both ends, where the block's sources are its targets. The factors' gradient
+    is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, factor: Tensor, block: Block) -> Tensor:

@@ -202,7 +202,7 @@ class _Head(torch.autograd.Function):
         second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
         left = hidden if draw is None else draw(hidden)
         picked, z = _picked(second, adjacency), kernels.outputs(left[0], narrow)
-        out = z.new_empty(1, second.targets, z.shape[1])
+        out: Tensor = z.new_empty(1, second.targets, z.shape[1])
         kernels.multiply(second.rowptr, second.col32, picked, z, out[0])
         ctx.graph, ctx.kernels = graph, kernels
         ctx.save_for_backward(narrow, left, picked, z)
