@@ -337,10 +337,10 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(dtype: torch.dtyp
         weight, score, product, moments = first.clone(), last.clone(), first * last, first.new_zeros(4, n)
         workers = Noting(threads)
         adam = Adam(CompiledKernels(workers=workers), 0.1, weight)
-        rules = adam.rule((decays[0], 0.0), decays[1:])
+        rules = adam.rules((decays[0], 0.0), decays[1:])
         for grad in grads:
             adam.advance()
-            adam.update_product(weight, score, product, grad, moments, rules)
+            adam.update(weight, grad, moments, rules, product, scores=score)
         assert torch.equal(product, weight * score)
         assert len(workers.pieces) >= threads * len(grads)
         return torch.stack([weight, score])

@@ -89,19 +89,12 @@ class PlainStep:
         outputs = passes.backbone.apply(self.weights, passes.val_graph, val.values(self.edge_values), val.features)
         return lambda: outputs
 
-    def outputs(self, dropout: Dropout | None) -> Tensor:
-        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read."""
-        return self._outputs(self.passes.train.features, dropout)
-
-    def outputs_on(self, features: Features) -> Tensor:
-        """The same on other features, without dropout."""
-        return self._outputs(features, None)
-
-    def _outputs(self, features: Features, dropout: Dropout | None) -> Tensor:
-        backbone, graph = self.passes.backbone, self.passes.train_graph
-        return backbone.end(
-            self.weights, graph, backbone.begin(self.weights, graph, self.edge_values, features), dropout
-        )
+    def outputs(self, dropout: Dropout | None, features: Features | None = None) -> Tensor:
+        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read; or, without dropout, on
+        other features."""
+        passes, weights = self.passes, self.weights
+        backbone, graph, x = passes.backbone, passes.train_graph, features or passes.train.features
+        return backbone.end(weights, graph, backbone.begin(weights, graph, self.edge_values, x), dropout)
 
 
 class PlainElements:

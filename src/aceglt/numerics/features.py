@@ -37,9 +37,8 @@ class Features:
         given_sparse = x.layout != torch.strided
         x = as_csr(x) if given_sparse else x
         nnz = x.values().numel() if given_sparse else int(torch.count_nonzero(x))
-        density = nnz / max(1, x.numel())
-        self.kernels, self._density = kernels, density
-        self._store(lambda: x, (x.shape[0], x.shape[1]), as_csr(x) if density < sparse else None)
+        self.kernels, self._density = kernels, nnz / max(1, x.numel())
+        self._store(lambda: x, (x.shape[0], x.shape[1]), as_csr(x) if self._density < sparse else None)
 
     def _store(
         self,
@@ -62,9 +61,11 @@ class Features:
         made.__dict__.pop("csr_t", None)
         return made
 
-    def _share(self, base: Features) -> None:
-        """Keep what other features keep."""
-        vars(self).update(vars(base))
+    def _like(self) -> Features:
+        """Features to be stored, with the kernels of these."""
+        made = Features.__new__(Features)
+        made.kernels, made._density = self.kernels, self._density
+        return made
 
     @property
     def x(self) -> Tensor:
@@ -119,18 +120,15 @@ class Features:
 
     def rows(self, nodes: Tensor) -> Features:
         """The features of some nodes [n], kept as all are, which draw for dropout what they do among all."""
-        made = copy(self)
-        csr = None if self.csr is None else take_rows(self.csr, nodes)
-        _forget(made)
+        made, csr = self._like(), None if self.csr is None else take_rows(self.csr, nodes)
         made._store(lambda: take_rows(self.x, nodes), (len(nodes), self.shape[1]), csr, None, (self, nodes))
         return made
 
     def columns(self, kept: Tensor) -> Features:
         """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
-        made, whole = copy(self), self.csr_t
+        made, whole = self._like(), self.csr_t
         csr = None if self.csr is None else take_columns(self.csr, kept)
         transpose = None if whole is None else lambda: take_rows(whole, kept.nonzero().squeeze(1))
-        _forget(made)
         made._store(lambda: take_columns(self.x, kept), (self.shape[0], int(kept.sum())), csr, transpose)
         return made
 
@@ -151,12 +149,6 @@ class Features:
         if self.csr is not None:
             return places_of(self.csr, nodes)[0]
         return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
-
-
-def _forget(features: Features) -> None:
-    """What was made of other features."""
-    for name in ("dense", "csr_t", "nnz", "_drawn"):
-        vars(features).pop(name, None)
 
 
 class DroppedFeatures:
@@ -226,7 +218,7 @@ class PermutedFeatures(Features):
     """
 
     def __init__(self, base: Features, order: Tensor) -> None:
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self._order = base, order  # order [S, N]
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:

@@ -167,7 +167,7 @@ class _Trainer:
             return problem.loss(step.outputs(Dropout(key)), self.soft, rng.fold(key, _LOSS))
         order = rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes)
         permuted = self.backend.features(problem.features).permuted(order)
-        return contrast.loss(step.outputs(None), step.outputs_on(permuted), weights)
+        return contrast.loss(step.outputs(None), step.outputs(None, permuted), weights)
 
     def _leaves(self) -> tuple[dict[str, Tensor], Tensor]:
         """What gradients are taken of: weights as they act, other parameters, and edge values."""

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone
 from aceglt.backends.base import Place, Start
-from aceglt.backends.cuda.capture import Captured
+from aceglt.backends.cuda.capture import captured
 from aceglt.backends.fields import FieldPasses, Fields
 from aceglt.backends.reference import PlainElements, PlainPasses, Reference
-from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
 from aceglt.numerics.kernels import Kernels
@@ -48,36 +47,30 @@ class TritonKernels(Kernels):
         if not left.is_sparse_csr:
             return super().product(left, dense, out)
         out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
-        return self._spmm(left, dense.contiguous(), out)
+        self._triton.spmm(left, dense.contiguous(), out)
+        return out
 
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.is_sparse_csr:
             return torch.matmul(left, right)
         runs, _, width = right.shape
         out = right.new_empty(runs, left.shape[0], width)
-        self._spmm(left, right.reshape(-1, width), out.view(-1, width), tuple(left.shape))
+        self._triton.spmm(left, right.reshape(-1, width), out.view(-1, width), shared=True)
         return out
-
-    def _spmm(self, left: Tensor, dense: Tensor, out: Tensor, shared: tuple[int, ...] | None = None) -> Tensor:
-        """CSR left · dense; `shared` is left's shape where it serves all runs."""
-        result: Tensor = self._triton.spmm(left.crow_indices(), left.col_indices(), left.values(), dense, out, shared)
-        return result
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
         products: Tensor = self._triton.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
         return products
 
     def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        return self._keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
+        out = torch.empty(len(key), n, dtype=dtype, device=key.device)
+        self._triton.keep(key, out, None, drop)
+        return out
 
     def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
         out = torch.empty(len(key), len(rows), width, dtype=dtype, device=key.device)
-        return self._keep(key, out, rows, drop)
-
-    def _keep(self, key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> Tensor:
-        constants = (rng.GOLDEN, rng.MIX_1, rng.MIX_2)
-        result: Tensor = self._triton.keep(key, out, rows, constants, rng.threshold(drop))
-        return result
+        self._triton.keep(key, out, rows, drop)
+        return out
 
 
 class Cuda(Reference):
@@ -101,4 +94,4 @@ class Cuda(Reference):
         return FusedElements(backbone, start)
 
     def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
-        return Captured(epoch) if fixed and backbone.chain else epoch
+        return captured(epoch) if fixed and backbone.chain else epoch
