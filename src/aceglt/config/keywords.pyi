@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-
 class Settings(TypedDict, total=False):
     """Settings of a search; None counts as not given."""
 
