@@ -17,7 +17,6 @@ _HEAD = '''"""The keywords of `aceglt.search`, for type checkers. Made by tools/
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-
 class Settings(TypedDict, total=False):
     """Settings of a search; None counts as not given."""
 
