@@ -4,8 +4,8 @@ A setting is written once, in `groups`, `configuration` or `methods`, with its d
 validation, JSON, the options of `aceglt search` and the keywords of `aceglt.search` come from there.
 """
 
+from aceglt.config.checks import check_type, suggest
 from aceglt.config.configuration import MAX_SEEDS, SCORING, SETTINGS, STEERING, TUPLES, Config, hints
-from aceglt.config.fields import check_type, suggest
 from aceglt.config.groups import AXES, BACKBONE_OPTIONS, TASK_OPTIONS, Pruning, Scoring, Stopping, Training
 from aceglt.config.methods import METHOD_OPTIONS
 from aceglt.config.presets import PRESETS

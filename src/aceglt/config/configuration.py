@@ -7,18 +7,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from aceglt.config.fields import (
-    OWN_FUNCTION,
-    Group,
-    check_value,
-    one_of,
-    score_setting,
-    setting,
-    settings_of,
-    suggest,
-    train_setting,
-    type_hints,
-)  # fmt: skip
+from aceglt.config.checks import OWN_FUNCTION, one_of, suggest
+from aceglt.config.fields import Group, check_value, score_setting, setting, settings_of, train_setting, type_hints
 from aceglt.config.groups import (
     BACKBONE_OPTIONS,
     TASK_OPTIONS,
@@ -28,7 +18,7 @@ from aceglt.config.groups import (
     Stopping,
     TaskOptions,
     Training,
-)  # fmt: skip
+)
 from aceglt.config.methods import METHOD_OPTIONS, complete
 from aceglt.config.own import is_own
 from aceglt.config.presets import PRESETS

@@ -10,20 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from aceglt.config.fields import (
-    POSITIVE,
-    SHARE,
-    SHARE_OR_NONE,
-    Group,
-    at_least,
-    from_to,
-    must_be,
-    one_of,
-    score_setting,
-    setting,
-    stop_setting,
-    train_setting,
-)  # fmt: skip
+from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_to, must_be, one_of
+from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting
 from aceglt.errors import ConfigError
 
 AXES = ("model", "graph", "joint")

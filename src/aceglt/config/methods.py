@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from aceglt.config.fields import POSITIVE, Group, at_least, check_type, must_be, setting, settings_of
+from aceglt.config.checks import POSITIVE, at_least, check_type, must_be
+from aceglt.config.fields import Group, setting, settings_of
 from aceglt.config.groups import PUBLISHED
 from aceglt.errors import ConfigError
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from aceglt.config.checks import check_type, one_of
 from aceglt.config.configuration import MAX_SEEDS, SETTINGS, Config, as_tuples, check_known, hints
-from aceglt.config.fields import check_type, one_of
 from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, BackboneOptions
 from aceglt.config.methods import METHOD_OPTIONS, MethodOptions
 from aceglt.config.presets import PRESETS, overrides
