@@ -38,8 +38,8 @@ class TwoLayers(Backbone):
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
         adjacency = self.adjacency(graph, edge_values)
-        z = x.matmul(weights["layer0.weight"])
-        return torch.relu(self.aggregate(weights, 0, graph.layer(0), adjacency, z)), adjacency
+        hidden = self.aggregate(weights, 0, graph.layer(0), adjacency, x.matmul(weights["layer0.weight"]))
+        return torch.relu(hidden), adjacency
 
     def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         hidden, adjacency = state
