@@ -1,8 +1,8 @@
-"""Write src/aceglt/config/keywords.py: the keywords of `aceglt.search` with their types, from the settings' fields.
+"""Write src/aceglt/config/keywords.pyi: the keywords of `aceglt.search` with their types, from the settings' fields.
 
     PYTHONPATH=src python tools/write_keywords.py
 
-Type checkers and editors do not run code, so the file is committed; a test says that it is what this command makes.
+Type checkers and editors do not run code, so the stub is committed; a test says that it is what this command makes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from pathlib import Path
 
 from aceglt.config import SETTINGS
 
-FILE = Path(__file__).parents[1] / "src" / "aceglt" / "config" / "keywords.py"
+FILE = Path(__file__).parents[1] / "src" / "aceglt" / "config" / "keywords.pyi"
 _HEAD = '''"""The keywords of `aceglt.search`, for type checkers. Made by tools/write_keywords.py: do not edit."""
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
-
 
 class Settings(TypedDict, total=False):
     """Settings of a search; None counts as not given."""
@@ -27,7 +24,7 @@ class Settings(TypedDict, total=False):
 
 
 def keywords() -> str:
-    """The text of the module."""
+    """The text of the stub."""
     lines = []
     for name, field in SETTINGS.items():
         if name == "preset":  # a parameter of its own

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from aceglt.config import METHOD_OPTIONS, PRESETS, SETTINGS, STEERING, Config, Stopping, Training, difference, resolve
-from aceglt.config.backbones import BACKBONE_OPTIONS, GatOptions, ResgcnOptions
 from aceglt.config.configuration import GROUPS
 from aceglt.config.fields import settings_of
-from aceglt.config.tasks import TASK_OPTIONS, LinkOptions
+from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, GatOptions, LinkOptions, ResgcnOptions
 from aceglt.errors import ConfigError
 from aceglt.methods import METHODS, Ace
 

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aceglt.config import SETTINGS
-from aceglt.config.keywords import Settings
-
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_committed_keywords_are_those_that_the_command_makes() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "write_keywords.py"))
     assert tool["FILE"].read_text() == tool["keywords"]()
-    assert set(Settings.__annotations__) == set(SETTINGS) - {"preset"}
 
 
 def test_a_type_checker_refuses_a_keyword_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

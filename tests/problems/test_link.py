@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt.cli import app
 from aceglt.config import Config, resolve
-from aceglt.config.tasks import LinkOptions
+from aceglt.config.groups import LinkOptions
 from aceglt.datasets import GraphData, save_npz
 from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.numerics import rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aceglt.config import SCORING, resolve
-from aceglt.config.tasks import LinkOptions
+from aceglt.config.groups import LinkOptions
 from aceglt.errors import ConfigError
 from aceglt.methods import Ugs
 from aceglt.methods.build import build_method

@@ -20,16 +20,6 @@ def build(name: str, in_features: int, out_features: int, hidden: int = 512, **o
 
 
 __all__ = [
-    "BACKBONES",
-    "GAT",
-    "GCN",
-    "GIN",
-    "Backbone",
-    "Convolution",
-    "Dropout",
-    "Footprint",
-    "Layout",
-    "Params",
-    "ResGCN",
+    "BACKBONES", "GAT", "GCN", "GIN", "Backbone", "Convolution", "Dropout", "Footprint", "Layout", "Params", "ResGCN",
     "build",
-]
+]  # fmt: skip

@@ -39,8 +39,10 @@ class Layout:
         return {name: part.view(-1, *shape) for (name, shape), part in zip(self.shapes, parts, strict=True)}
 
     def join(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """The flat [S, size] tensor of named ones."""
-        return torch.cat([parts[name].reshape(-1, math.prod(shape)) for name, shape in self.shapes], dim=1)
+        """The flat [S, size] tensor of named ones, among them those of this layout."""
+        any_part = next(iter(parts.values()))
+        empty = any_part.new_empty(len(any_part), 0)
+        return torch.cat([empty, *(parts[name].reshape(-1, math.prod(shape)) for name, shape in self.shapes)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,16 @@ class Backbone(ABC):
     """What forward passes compute in, if not in the type of the weights."""
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        """Initial weights of each run, fixed by its seed: Glorot for the prunable matrices, 0 for the rest."""
-        prunable = self.prunable.join(
-            {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
-        )
-        return Params(prunable, prunable.new_zeros(len(seeds), self.other.size))
+        """Initial weights of each run, fixed by its seed."""
+        shapes = (*self.prunable.shapes, *self.other.shapes)
+        drawn = {name: self.initial(seeds, name, shape, device) for name, shape in shapes}
+        return Params(self.prunable.join(drawn), self.other.join(drawn))
+
+    def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+        """[S, *shape] of a parameter: Glorot for the prunable matrices, 0 for the rest."""
+        if (name, shape) in self.prunable.shapes:
+            return glorot(seeds, name, shape, device)
+        return torch.zeros(len(seeds), *shape, device=device)
 
     @abstractmethod
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:

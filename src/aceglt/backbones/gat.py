@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Weights, glorot
 from aceglt.backbones.portable import SLOPE, LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import DroppedFeatures, Features
@@ -42,30 +42,21 @@ class GAT(Backbone):
         self.dropout = dropout
         first = [(f"layer0.head{head}.weight", (in_features, hidden)) for head in range(heads)]
         self.prunable = Layout((*first, ("layer1.weight", (heads * hidden, out_features))))
-        self.other = Layout(
-            (
-                ("layer0.source", (heads, hidden)),
-                ("layer0.target", (heads, hidden)),
-                ("layer0.bias", (heads, hidden)),
-                ("layer1.source", (1, out_features)),
-                ("layer1.target", (1, out_features)),
-                ("layer1.bias", (1, out_features)),
-            )
-        )
+        parts = ("source", "target", "bias")
+        hidden_vectors = [(f"layer0.{part}", (heads, hidden)) for part in parts]
+        self.other = Layout((*hidden_vectors, *((f"layer1.{part}", (1, out_features)) for part in parts)))
         self.chain = (
             Convolution(tuple(name for name, _ in first), ("layer0.bias",), plain=False),
             Convolution(("layer1.weight",), ("layer1.bias",), plain=False),
         )
         self.aggregation_widths = (heads * hidden, out_features)
 
-    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        """Glorot over the whole layer, as PyG has it; biases 0."""
-        fans = self.in_features + self.heads * self.hidden
-        drawn = {name: glorot(seeds, name, shape, device, fans) for name, shape in self.prunable.shapes[:-1]}
-        for name, shape in (self.prunable.shapes[-1], *self.other.shapes):
-            bias = name.endswith("bias")
-            drawn[name] = drawn[_first(0)].new_zeros(len(seeds), *shape) if bias else glorot(seeds, name, shape, device)
-        return Params(self.prunable.join(drawn), self.other.join(drawn))
+    def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+        """Glorot over all heads of a layer, as PyG has it, attention vectors too; biases 0."""
+        if name.endswith("bias"):
+            return super().initial(seeds, name, shape, device)
+        fans = self.in_features + self.heads * self.hidden if name.startswith("layer0.head") else None
+        return glorot(seeds, name, shape, device, fans)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
         """The first dropout is on the features: only products of parameters and the arcs' scores come before it."""
@@ -98,7 +89,10 @@ class GAT(Backbone):
         parts = []
         for head, values in enumerate(coefficients):
             aggregated = ops.spmm(block, values, x.matmul(weights[_first(head)]))
-            hidden = self._activate(aggregated, block, biases[head], dropout, _HIDDEN + head)
+            keep = None if dropout is None else dropout.keep(aggregated, block.nodes, _HIDDEN + head, self.dropout)
+            hidden = ops.elu_dropout(
+                aggregated, biases[head], keep, 1.0 if keep is None else 1.0 / (1.0 - self.dropout)
+            )
             parts.append(block.kernels.linear(hidden, second[head]))
         return torch.stack(parts).sum(dim=0)
 
@@ -108,11 +102,10 @@ class GAT(Backbone):
         Logits (X·W)·a as X·(W·a): no pass over the [N, hidden] tensors, neither now nor in the gradient.
         """
         vectors = torch.stack([weights["layer0.source"], weights["layer0.target"]], dim=-1).unbind(1)
-        products = [
+        heads = [
             graph.kernels.linear(weights[_first(head)], vector) for head, vector in enumerate(vectors)
-        ]  # heads of [S, F, 2]
-        projected: Tensor = torch.stack(products, dim=-1).flatten(2)
-        return projected
+        ]  # [S, F, 2]
+        return torch.stack(heads, dim=-1).flatten(2)
 
     def _attention(
         self, graph: GraphBatch, layer: int, logits: Tensor, scores: Tensor, dropout: Dropout | None
@@ -125,12 +118,6 @@ class GAT(Backbone):
         if dropout is not None:
             coefficients = dropout.arcs(coefficients, graph, block, _ATTENTION[layer], self.dropout)
         return (coefficients * ops.pick(block, scores).unsqueeze(1)).t().contiguous().unbind(0)
-
-    def _activate(self, h: Tensor, block: Block, bias: Tensor, dropout: Dropout | None, place: int) -> Tensor:
-        if dropout is None:
-            return ops.elu_dropout(h, bias)
-        keep = dropout.keep(h, block.nodes, place, self.dropout)
-        return ops.elu_dropout(h, bias, keep, 1.0 / (1.0 - self.dropout))
 
 
 def _spec(weights: Weights, layer: int, matrices: list[Tensor], activation: str) -> LayerSpec:

@@ -1,6 +1,8 @@
-"""The graph convolutional network of Kipf and Welling (paper, Equation 1)."""
+"""The graph convolutional network of Kipf and Welling (paper, Equation 1), and what GIN shares with it."""
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import torch
 from torch import Tensor
@@ -9,17 +11,16 @@ from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Lay
 from aceglt.backbones.portable import LayerSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.graph import Block, GraphBatch
+
+_Stem = tuple[Tensor, Tensor]  # the hidden layer, the adjacency
 
 
-class GCN(Backbone):
-    """Two layers, no bias, ReLU, dropout on the hidden layer; the normalisation follows the alive edges' values."""
+class TwoLayers(Backbone):
+    """Two convolutions with one weight matrix each, ReLU and dropout between them.
 
-    name = "gcn"
-    self_loops = True
-    chain = (Convolution(("layer0.weight",)), Convolution(("layer1.weight",)))
-    footprint = Footprint(6.0, 38.0)
-    coefficients = "symmetric"
+    A layer's weight comes before the aggregation: linear maps commute, and both widths get smaller.
+    """
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
         self.dropout = dropout
@@ -27,21 +28,48 @@ class GCN(Backbone):
         self.other = Layout(())
         self.aggregation_widths = (hidden, out_features)
 
-    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
-        adjacency = ops.normalise(graph, edge_values)
-        first = graph.layer(0)
-        hidden = ops.spmm(first, ops.pick(first, adjacency), x.matmul(weights["layer0.weight"]), symmetric=True)
+    @abstractmethod
+    def adjacency(self, graph: GraphBatch, edge_values: Tensor) -> Tensor:
+        """[A] what the message of each arc is multiplied by."""
+
+    @abstractmethod
+    def aggregate(self, weights: Weights, layer: int, block: Block, adjacency: Tensor, z: Tensor) -> Tensor:
+        """The rest of a layer after its weight, z [S, N, H]."""
+
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
+        adjacency = self.adjacency(graph, edge_values)
+        hidden = self.aggregate(weights, 0, graph.layer(0), adjacency, x.matmul(weights["layer0.weight"]))
         return torch.relu(hidden), adjacency
 
-    def head(
-        self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
-    ) -> Tensor:
+    def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         hidden, adjacency = state
         if dropout is not None:
             hidden = dropout(hidden, graph.layer(0).nodes, 0, self.dropout)
-        second, z = graph.layer(1), graph.kernels.linear(hidden, weights["layer1.weight"])
-        return ops.spmm(second, ops.pick(second, adjacency), z, symmetric=True)
+        z = graph.kernels.linear(hidden, weights["layer1.weight"])
+        return self.aggregate(weights, 1, graph.layer(1), adjacency, z)
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
-        first, second = weights["layer0.weight"], weights["layer1.weight"]
-        return [LayerSpec(first, (first.shape[1],), "relu"), LayerSpec(second, (second.shape[1],))]
+        specs = []
+        for layer, activation in (("layer0", "relu"), ("layer1", "none")):
+            weight, bias = weights[f"{layer}.weight"], weights.get(f"{layer}.bias")
+            epsilon = weights.get(f"{layer}.epsilon")
+            own = None if epsilon is None else (1.0 + epsilon).reshape(())
+            bias_vector = None if bias is None else bias[0]
+            specs.append(LayerSpec(weight, (weight.shape[1],), activation, own=own, bias=bias_vector))
+        return specs
+
+
+class GCN(TwoLayers):
+    """No bias; the normalisation follows the alive edges' values."""
+
+    name = "gcn"
+    self_loops = True
+    chain = (Convolution(("layer0.weight",)), Convolution(("layer1.weight",)))
+    footprint = Footprint(6.0, 38.0)
+    coefficients = "symmetric"
+
+    def adjacency(self, graph: GraphBatch, edge_values: Tensor) -> Tensor:
+        return ops.normalise(graph, edge_values)
+
+    def aggregate(self, weights: Weights, layer: int, block: Block, adjacency: Tensor, z: Tensor) -> Tensor:
+        return ops.spmm(block, ops.pick(block, adjacency), z, symmetric=True)

@@ -62,23 +62,22 @@ class ModuleBackbone(Backbone):
         found = probe(self._module, self.name, graph, x, out_features)
         self.aggregation_widths, self._takes_weight = found.widths, found.takes_weight
         self._messages = Messages(self._module, found.weighted)
-        self._lay_out(found.used, prunable)
-
-    def _lay_out(self, used: frozenset[str], prunable: Prunable | None) -> None:
-        """Parameters without influence are left out; frozen ones are kept with the buffers."""
+        # Parameters without influence are left out; frozen ones are kept with the buffers.
         parameters = dict(self._module.named_parameters())
-        trained = {name: p for name, p in parameters.items() if name in used}
+        trained = {name: p for name, p in parameters.items() if name in found.used}
         state = {name: p for name, p in parameters.items() if not p.requires_grad} | dict(self._module.named_buffers())
         chosen = _chosen(self._module, self.name, trained, prunable)
-        self.prunable = _layout({name: p for name, p in trained.items() if name in chosen})
-        self.other = _layout({name: p for name, p in trained.items() if name not in chosen} | state)
+        others = {name: p for name, p in trained.items() if name not in chosen} | state
+        self.prunable = Layout(tuple((name, tuple(p.shape)) for name, p in trained.items() if name in chosen))
+        self.other = Layout(tuple((name, tuple(p.shape)) for name, p in others.items()))
         self.buffers = frozenset(state)
         self._dtypes = {name: None if tensor.is_floating_point() else tensor.dtype for name, tensor in state.items()}
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         """What the model's own initialisation draws when torch's generator is seeded with the run's key."""
         runs = [self._initial(seed) for seed in seeds]
-        return Params(torch.cat([p for p, _ in runs]), torch.cat([o for _, o in runs])).to(device)
+        drawn = {name: torch.stack([run[name] for run in runs]) for name in runs[0]}
+        return Params(self.prunable.join(drawn), self.other.join(drawn)).to(device)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> list[tuple[Arcs, Tensor]]:
         """Each run's arcs, their scores and its features. Where the first dropout is cannot be seen from outside."""
@@ -102,18 +101,13 @@ class ModuleBackbone(Backbone):
         for run, ((arcs, x), key, tensors) in enumerate(zip(state, keys, parts, strict=True)):
             call = dict(zip(names, tensors, strict=True))
             call |= {name: call[name].to(dtype or x.dtype, copy=True) for name, dtype in self._dtypes.items()}
-            with nullcontext() if key is None else rng.seeded(key, x.device):
-                outputs.append(self._forward(call, arcs, x))
+            options = {"edge_weight": arcs.weight.to(x.dtype)} if self._takes_weight else {}
+            with nullcontext() if key is None else rng.seeded(key, x.device), self._messages.along(arcs):
+                outputs.append(functional_call(self._module, call, (x, arcs.edge_index), options))
             if dropout is not None:
                 for name in self.buffers:
                     weights[name][run].copy_(call[name])
         return torch.stack(outputs)
-
-    def _forward(self, tensors: dict[str, Tensor], arcs: Arcs, x: Tensor) -> Tensor:
-        options = {"edge_weight": arcs.weight.to(x.dtype)} if self._takes_weight else {}
-        with self._messages.along(arcs):
-            outputs: Tensor = functional_call(self._module, tensors, (x, arcs.edge_index), options)
-        return outputs
 
     def _build(self, seed: int) -> Module:
         """The model with the initial weights of a seed, on the CPU."""
@@ -127,24 +121,22 @@ class ModuleBackbone(Backbone):
         """Lazy parameters get their shapes, and are drawn, in the first forward pass."""
         graph = self._graph.to("cpu")
         arcs = graph.batch(torch.ones(1, graph.num_edges, dtype=torch.bool), False).by_run[0][0]
-        options = (
-            {"edge_weight": torch.ones(arcs.shape[1], dtype=self._x.dtype)} if takes_weight(module, self.name) else {}
-        )
+        ones = torch.ones(arcs.shape[1], dtype=self._x.dtype)
+        options = {"edge_weight": ones} if takes_weight(module, self.name) else {}
         try:
             with torch.no_grad():
                 module.eval()(self._x.cpu(), arcs, **options)
         except Exception as reason:
             raise ConfigError(f"{self.name}: its first forward pass failed: {reason}") from reason
 
-    def _initial(self, seed: int) -> tuple[Tensor, Tensor]:
-        """[1, P] and [1, Q]."""
+    def _initial(self, seed: int) -> dict[str, Tensor]:
         module = self._build(seed)
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         plain = {name: tensor.detach().to(self._x.dtype) for name, tensor in tensors.items()}
         for name in self.buffers:
             if not torch.equal(plain[name].to(tensors[name].dtype), tensors[name]):
                 raise ConfigError(f"{self.name}: its buffer {name} has values that {self._x.dtype} cannot hold")
-        return _joined(self.prunable, plain), _joined(self.other, plain)
+        return plain
 
 
 def _maker(model: Any, name: str, in_features: int, out_features: int) -> Callable[[], Module]:
@@ -154,7 +146,13 @@ def _maker(model: Any, name: str, in_features: int, out_features: int) -> Callab
             raise ConfigError(
                 f"{name}: an instance needs reset_parameters(), to draw weights for each seed; or pass the class"
             )
-        return lambda: _reset_copy(model)
+
+        def reset_copy() -> Module:
+            module = copy.deepcopy(model)
+            module.reset_parameters()  # type: ignore[operator]
+            return module
+
+        return reset_copy
     if not callable(model):
         raise ConfigError(f"{name}: a backbone of your own is a torch.nn.Module: its class, a factory or an instance")
     arguments = _arguments(model, name, in_features, out_features)
@@ -171,19 +169,10 @@ def _maker(model: Any, name: str, in_features: int, out_features: int) -> Callab
     return make
 
 
-def _reset_copy(model: Module) -> Module:
-    module = copy.deepcopy(model)
-    module.reset_parameters()  # type: ignore[operator]
-    return module
-
-
 def _arguments(model: Callable[..., Any], name: str, in_features: int, out_features: int) -> tuple[int, ...]:
-    signature = inspect.signature(model)
-    required = [
-        p
-        for p in signature.parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    parameters = inspect.signature(model).parameters.values()
+    without_default = [p for p in parameters if p.default is p.empty]
+    required = [p for p in without_default if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise ConfigError(
             f"{name} can be called neither as {name}(in_features, out_features), here ({in_features}, "
@@ -220,13 +209,3 @@ def _is_linear_map(module: Module, name: str) -> bool:
         return last == "weight"
     vector = parameter.dim() != 2 or 1 in parameter.shape
     return isinstance(owner, MessagePassing) and not vector and "bias" not in last and "att" not in last
-
-
-def _layout(tensors: Mapping[str, Tensor]) -> Layout:
-    return Layout(tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items()))
-
-
-def _joined(layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
-    """[1, size] of one run's tensors."""
-    parts = [tensors[name].flatten() for name, _ in layout.shapes]
-    return torch.cat(parts).unsqueeze(0) if parts else torch.zeros(1, 0)

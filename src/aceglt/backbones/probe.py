@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,29 +39,38 @@ class Findings:
 def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int) -> Findings:
     """Try a model on the graph and on half of it. Raises ConfigError where it cannot be used, with the reason."""
     weights = takes_weight(module, name)
-    trial = _Trial(module, name, x, weights)
+    fresh = partial(_Trial, module, name, x, weights)
     alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=x.device)
     whole = graph.batch(alive, False).by_run[0][0]
     alive[:, ::2] = False
     half = graph.batch(alive, False).by_run[0][0]
 
+    trial = fresh()
     widths = trial.record_widths()
     first = trial(whole)
-    _check_shape(first, name, x.shape[0], out_features)
     seen = tuple(widths)
+    if not isinstance(first, Tensor) or first.shape != (len(x), out_features):
+        found = list(first.shape) if isinstance(first, Tensor) else type(first).__name__
+        raise ConfigError(
+            f"{name}: its outputs must be a tensor of shape [{len(x)}, {out_features}] (nodes, outputs), found {found}"
+        )
     if not _same(first, trial(whole, seed=1)):
         raise ConfigError(
             f"{name}: its outputs in evaluation mode are random; is F.dropout called without training=self.training?"
         )
-    if x.layout != torch.strided:
-        _Trial(module, name, x, weights).in_training(whole)
-    fresh = _Trial(module, name, x, weights)(half)
-    if not _same(fresh, trial.after_whole(half)):
+    if x.layout != torch.strided:  # dropout of sparse features, for one, fails in training alone
+        fresh(training=True)(whole)
+    on_half = fresh()(half)
+    try:
+        after_whole = trial(half)
+    except ConfigError:
+        after_whole = None
+    if not _same(on_half, after_whole):
         raise ConfigError(
             f"{name}: it remembers the graph that it saw first, so that pruned edges would stay; turn caching off "
             "(cached=False in PyG's layers)"
         )
-    if _same(first, fresh):
+    if _same(first, on_half):
         raise ConfigError(
             f"{name}: its outputs do not depend on the edges, so there is no graph to prune; {_USES}, and use the edges"
         )
@@ -77,16 +86,15 @@ def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int)
 class _Trial:
     """A copy of a model, with random weights: initial ones may hide what the model does, zeros above all."""
 
-    def __init__(self, module: Module, name: str, x: Tensor, takes_weight: bool) -> None:
+    def __init__(self, module: Module, name: str, x: Tensor, takes_weight: bool, training: bool = False) -> None:
         self._name, self._x, self._takes_weight = name, x, takes_weight
-        sparse = "sparse x (a model that needs a dense one must be given one: data.x = data.x.to_dense())"
-        self._kind = "x" if x.layout == torch.strided else sparse
-        self._module = copy.deepcopy(module).eval()
+        self._module = copy.deepcopy(module).train(training)
+        self._layers = message_layers(self._module)
         with torch.no_grad(), rng.seeded(0, x.device):
             for parameter in self._module.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
 
-    def __call__(self, edge_index: Tensor, weight: Tensor | None = None, seed: int = 0, grad: bool = False) -> Tensor:
+    def __call__(self, edge_index: Tensor, weight: Tensor | None = None, seed: int = 0, grad: bool = False) -> Any:
         """The outputs; ConfigError with the reason where forward fails."""
         options = {}
         if self._takes_weight:
@@ -94,27 +102,16 @@ class _Trial:
             options["edge_weight"] = ones if weight is None else weight
         try:
             with torch.set_grad_enabled(grad), rng.seeded(seed, self._x.device):
-                outputs: Tensor = self._module(self._x, edge_index, **options)
+                return self._module(self._x, edge_index, **options)
         except ConfigError:
             raise
         except Exception as reason:
+            sparse = "sparse x (a model that needs a dense one must be given one: data.x = data.x.to_dense())"
             raise ConfigError(
-                f"{self._name}: forward failed on {self._kind} of shape {list(self._x.shape)} and edge_index of shape "
-                f"{list(edge_index.shape)}: {type(reason).__name__}: {reason}"
+                f"{self._name}: forward failed on {'x' if self._x.layout == torch.strided else sparse} of shape "
+                f"{list(self._x.shape)} and edge_index of shape {list(edge_index.shape)}: "
+                f"{type(reason).__name__}: {reason}"
             ) from reason
-        return outputs
-
-    def in_training(self, edge_index: Tensor) -> None:
-        """Refuse what fails in training alone: dropout of sparse features, for one."""
-        self._module.train()
-        self(edge_index)
-
-    def after_whole(self, half: Tensor) -> Tensor | None:
-        """The outputs on half of the graph, from a model that has seen the whole; None where it fails."""
-        try:
-            return self(half)
-        except ConfigError:
-            return None
 
     def record_widths(self) -> list[int]:
         """A list that gets the width of every message from now on."""
@@ -132,7 +129,7 @@ class _Trial:
             widths.append(message.numel() // max(1, message.shape[layer.node_dim]))
             return message
 
-        for layer in message_layers(self._module).values():
+        for layer in self._layers.values():
             layer.register_propagate_forward_pre_hook(refuse_matrix)
             layer.register_message_forward_hook(note)
         return widths
@@ -142,7 +139,6 @@ class _Trial:
 
         Every layer is given what it would get with all weights 1, whatever the layers before it do.
         """
-        layers = message_layers(self._module)
         plain: dict[Any, list[Any]] = defaultdict(list)
         differ: set[Any] = set()
 
@@ -157,18 +153,13 @@ class _Trial:
 
         with rng.seeded(0, self._x.device):
             weight = torch.rand(edge_index.shape[1], device=self._x.device, dtype=self._x.dtype) + 0.5
-        first = self._hooked(keep, edge_index, None)
-        self._hooked(compare, edge_index, weight)
-        names = frozenset(name for name, layer in layers.items() if layer in differ)
-        return names, not _same(first, self(edge_index, weight))
-
-    def _hooked(self, hook: Callable[..., Any], edge_index: Tensor, weight: Tensor | None) -> Tensor:
-        handles = [layer.register_forward_hook(hook) for layer in message_layers(self._module).values()]
-        try:
-            return self(edge_index, weight)
-        finally:
+        for hook, given in ((keep, None), (compare, weight)):
+            handles = [layer.register_forward_hook(hook) for layer in self._layers.values()]
+            self(edge_index, given)
             for handle in handles:
                 handle.remove()
+        names = frozenset(name for name, layer in self._layers.items() if layer in differ)
+        return names, not _same(self(edge_index), self(edge_index, weight))
 
     def used(self, edge_index: Tensor) -> frozenset[str]:
         """Parameters that get a gradient."""
@@ -189,14 +180,6 @@ def takes_weight(module: Module, name: str) -> bool:
     except TypeError as reason:
         raise ConfigError(f"{name}: {_USES}; it is forward{signature} ({reason})") from None
     return weights
-
-
-def _check_shape(outputs: Any, name: str, nodes: int, out_features: int) -> None:
-    if not isinstance(outputs, Tensor) or outputs.shape != (nodes, out_features):
-        found = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ConfigError(
-            f"{name}: its outputs must be a tensor of shape [{nodes}, {out_features}] (nodes, outputs), found {found}"
-        )
 
 
 def _same(a: Any, b: Any) -> bool:

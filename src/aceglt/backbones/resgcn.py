@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from aceglt.backbones.base import Backbone, Dropout, Footprint, Layout, Params, Weights, glorot
+from aceglt.backbones.base import Backbone, Dropout, Footprint, Layout, Weights
 from aceglt.backbones.portable import BlockSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
@@ -71,15 +71,10 @@ class ResGCN(Backbone):
         light.checkpoint_blocks, light.footprint = True, _CHECKPOINTED
         return light
 
-    def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
-        """Glorot; temperatures and the norms' scales are 1, biases and shifts 0."""
-        matrices = {name: glorot(seeds, name, shape, device) for name, shape in self.prunable.shapes}
-        prunable = self.prunable.join(matrices)
-        others = {
-            name: prunable.new_full((len(seeds), *shape), float(name.endswith(("temperature", "scale"))))
-            for name, shape in self.other.shapes
-        }
-        return Params(prunable, self.other.join(others))
+    def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+        """Temperatures and the norms' scales are 1."""
+        values = super().initial(seeds, name, shape, device)
+        return torch.ones_like(values) if name.endswith(("temperature", "scale")) else values
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
         scores = ops.arc_values(graph, edge_values)
@@ -89,12 +84,12 @@ class ResGCN(Backbone):
     def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
         h, scores = state
         for layer in range(1, self.depth):
+            block = partial(self._block, weights, graph, scores, layer)
             if self.checkpoint_blocks and torch.is_grad_enabled():
                 # Nothing is drawn from torch's generators: dropout has its own keys.
-                arguments = (weights, graph, scores, layer, h, dropout)
-                h = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
+                h = checkpoint(block, h, dropout, use_reentrant=False, preserve_rng_state=False)
             else:
-                h = self._block(weights, graph, scores, layer, h, dropout)
+                h = block(h, dropout)
         return _linear(graph, weights, "decoder", self._activated(weights, self.depth - 1, h, dropout))
 
     def _block(
@@ -116,27 +111,22 @@ class ResGCN(Backbone):
         return _linear(graph, weights, f"layer{layer}", x + messages)
 
     def layers(self, weights: Weights) -> list[BlockSpec]:
-        steps = [_step(weights, "encoder"), self._layer_step(weights, 0)]
-        for layer in range(1, self.depth):
-            steps.append(replace(_normed(weights, layer - 1, self._layer_step(weights, layer)), residual=True))
-        return [*steps, _normed(weights, self.depth - 1, _step(weights, "decoder"))]
-
-    def _layer_step(self, weights: Weights, layer: int) -> BlockSpec:
-        name = f"layer{layer}"
-        return replace(
-            _step(weights, name),
-            temperature=weights[f"{name}.temperature"],
-            edge_weight=weights.get(f"{name}.edge.weight"),
-            edge_bias=weights.get(f"{name}.edge.bias"),
-        )
+        names = ["encoder", *(f"layer{layer}" for layer in range(self.depth)), "decoder"]
+        return [_spec(weights, name, norm=None if step < 2 else step - 2) for step, name in enumerate(names)]
 
 
-def _step(weights: Weights, name: str) -> BlockSpec:
-    return BlockSpec(weights[f"{name}.weight"], weights[f"{name}.bias"][0])
-
-
-def _normed(weights: Weights, norm: int, step: BlockSpec) -> BlockSpec:
-    return replace(step, scale=weights[f"norm{norm}.scale"][0], shift=weights[f"norm{norm}.shift"][0])
+def _spec(weights: Weights, name: str, norm: int | None) -> BlockSpec:
+    """A linear map or layer, after a norm or none; layers after a norm are residual."""
+    return BlockSpec(
+        weights[f"{name}.weight"],
+        weights[f"{name}.bias"][0],
+        scale=None if norm is None else weights[f"norm{norm}.scale"][0],
+        shift=None if norm is None else weights[f"norm{norm}.shift"][0],
+        temperature=weights.get(f"{name}.temperature"),
+        edge_weight=weights.get(f"{name}.edge.weight"),
+        edge_bias=weights.get(f"{name}.edge.bias"),
+        residual=norm is not None and name != "decoder",
+    )
 
 
 def _linear(graph: GraphBatch, weights: Weights, name: str, h: Tensor) -> Tensor:

@@ -1,17 +1,15 @@
 """What can be set. Cheap to import: nothing here needs torch.
 
-A setting is written once, in `groups`, `configuration`, `backbones`, `tasks` or `methods`, with its default, its check
-and its help; validation, JSON, the options of `aceglt search` and the keywords of `aceglt.search` come from there.
+A setting is written once, in `groups`, `configuration` or `methods`, with its default, its check and its help;
+validation, JSON, the options of `aceglt search` and the keywords of `aceglt.search` come from there.
 """
 
-from aceglt.config.backbones import BACKBONE_OPTIONS
+from aceglt.config.checks import check_type, suggest
 from aceglt.config.configuration import MAX_SEEDS, SCORING, SETTINGS, STEERING, TUPLES, Config, hints
-from aceglt.config.fields import check_type, suggest
-from aceglt.config.groups import AXES, Pruning, Scoring, Stopping, Training
+from aceglt.config.groups import AXES, BACKBONE_OPTIONS, TASK_OPTIONS, Pruning, Scoring, Stopping, Training
 from aceglt.config.methods import METHOD_OPTIONS
 from aceglt.config.presets import PRESETS
 from aceglt.config.resolution import as_call, difference, resolve, with_options
-from aceglt.config.tasks import TASK_OPTIONS
 
 __all__ = [
     "AXES", "BACKBONE_OPTIONS", "MAX_SEEDS", "METHOD_OPTIONS", "PRESETS", "SCORING", "SETTINGS", "STEERING",

@@ -7,24 +7,21 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from aceglt.config.backbones import BACKBONE_OPTIONS, BackboneOptions
-from aceglt.config.fields import (
-    OWN_FUNCTION,
-    TRAIN,
-    Group,
-    check_value,
-    one_of,
-    one_of_or_own,
-    setting,
-    settings_of,
-    suggest,
-    type_hints,
+from aceglt.config.checks import OWN_FUNCTION, one_of, suggest
+from aceglt.config.fields import Group, check_value, score_setting, setting, settings_of, train_setting, type_hints
+from aceglt.config.groups import (
+    BACKBONE_OPTIONS,
+    TASK_OPTIONS,
+    BackboneOptions,
+    Pruning,
+    Scoring,
+    Stopping,
+    TaskOptions,
+    Training,
 )
-from aceglt.config.groups import Pruning, Scoring, Stopping, Training
 from aceglt.config.methods import METHOD_OPTIONS, complete
 from aceglt.config.own import is_own
 from aceglt.config.presets import PRESETS
-from aceglt.config.tasks import TASK_OPTIONS, TaskOptions
 from aceglt.errors import ConfigError
 from aceglt.files.schema import shortened
 
@@ -58,15 +55,14 @@ class Config(Group):
     )  # fmt: skip
     backbone: str = setting(
         "gcn", f"The graph neural network: {', '.join(BACKBONE_OPTIONS)}, or your own as module:Class.",
-        one_of_or_own(BACKBONE_OPTIONS), shown=True, keyword="Any",
+        one_of(*BACKBONE_OPTIONS, or_own=True), shown=True, keyword="Any",
     )  # fmt: skip
     method: str = setting(
         "ace", f"How masks are chosen: {', '.join(METHOD_OPTIONS)}, or your own as module:Class.",
-        one_of_or_own(METHOD_OPTIONS), shown=True, keyword="Any",
+        one_of(*METHOD_OPTIONS, or_own=True), shown=True, keyword="Any",
     )  # fmt: skip
-    method_options: Mapping[str, Any] = setting(
-        factory=dict, panel="Scores and pruning",
-        help="A hyper-parameter of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/methods.md lists them).",
+    method_options: Mapping[str, Any] = score_setting(
+        None, "A hyper-parameter of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/methods.md lists them).",
         options=["--method-option", "-m"],
     )  # fmt: skip
     """All hyper-parameters of the method."""
@@ -85,11 +81,11 @@ class Config(Group):
         (0, 1, 2), "How many seeds [default: 3], or which: 0,4,7 or 5-9.", _check_seeds, keyword="int | Sequence[int]"
     )
     test: bool = setting(True, "Tuning mode: never read the test set.", options=["--no-test"])
-    loss: str | None = setting(
-        None, "Your own training loss as module:function.", OWN_FUNCTION, TRAIN, keyword="str | Callable[..., Any]"
+    loss: str | None = train_setting(
+        None, "Your own training loss as module:function.", OWN_FUNCTION, keyword="str | Callable[..., Any]"
     )
-    metric: str | None = setting(
-        None, "Your own metric as module:function.", OWN_FUNCTION, TRAIN, keyword="str | Callable[..., Any]"
+    metric: str | None = train_setting(
+        None, "Your own metric as module:function.", OWN_FUNCTION, keyword="str | Callable[..., Any]"
     )
 
     stopping: Stopping = field(default_factory=Stopping)
@@ -100,20 +96,21 @@ class Config(Group):
     task_options: TaskOptions = field(default_factory=TaskOptions)
 
     def __init__(self, *, preset: str = "default", **settings: Unpack[Settings]) -> None:
-        values: dict[str, Any] = {"preset": preset, **settings}
+        values: dict[str, Any] = {"preset": preset, "method_options": {}, **settings}
         check_known(values)
-        for name, value in {**_defaults(), **values, **as_tuples(values)}.items():
-            if name in settings_of(Config):
-                object.__setattr__(self, name, value)
+        values |= as_tuples(values)
+        for name, part in settings_of(Config).items():
+            object.__setattr__(self, name, values.get(name, part.default))
         super().__post_init__()
         _check_options(self.backbone, self.task, values)
         kinds = {
+            **GROUPS,
             "backbone_options": BACKBONE_OPTIONS.get(self.backbone, BackboneOptions),
             "task_options": TASK_OPTIONS[self.task],
         }
-        for name, kind in {**GROUPS, **kinds}.items():
-            mine = {part: values[part] for part in settings_of(kind) if values.get(part, ...) is not ...}
-            object.__setattr__(self, name, kind(**{**mine, **as_tuples(mine)}))
+        for name, kind in kinds.items():
+            mine = {part: values[part] for part in settings_of(kind) if part in values}
+            object.__setattr__(self, name, kind(**mine))
         object.__setattr__(self, "method_options", complete(self.method, self.method_options))
         self._check_together()
 
@@ -201,10 +198,6 @@ def as_tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Lists of settings whose value is a list, as tuples; what is none is left for the check of types."""
     given = {name: values.get(name) for name in TUPLES}
     return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
-
-
-def _defaults() -> dict[str, Any]:
-    return {part.name: {} if part.name == "method_options" else part.default for part in settings_of(Config).values()}
 
 
 def _check_options(backbone: str, task: str, values: Mapping[str, Any]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aceglt.config.backbones import BACKBONE_OPTIONS, BackboneOptions
 from aceglt.config.configuration import SETTINGS, Config
 from aceglt.config.fields import settings_of
+from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, BackboneOptions, TaskOptions
 from aceglt.config.methods import METHOD_OPTIONS
-from aceglt.config.tasks import TASK_OPTIONS, TaskOptions
 from aceglt.errors import ConfigError
 
 FORMAT = 2
@@ -53,23 +52,16 @@ def from_format_1(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     if method == "ace" and not options.get("rounds"):
         method, options = "ugs", {}
-    options = _with_defaults(method, options)
-    layers = values.get("layers") or _LAYERS.get(str(values.get("backbone")))
-    return {**values, "method": method, "method_options": options, "layers": layers, **_not_had(values)}
-
-
-def _with_defaults(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a method with its defaults in format 1; those that it no longer has must be at theirs."""
     defaults = FORMAT_1_DEFAULTS.get(method, {})
+    # Options that the method no longer has must be at their defaults.
     gone = defaults.keys() - settings_of(METHOD_OPTIONS[method]).keys() if defaults else set()
-    filled = {**defaults, **options}
-    return {name: value for name, value in filled.items() if name not in gone or value != defaults[name]}
-
-
-def _not_had(values: Mapping[str, Any]) -> dict[str, None]:
-    """Options that the backbone or task does not have; format 1 wrote their defaults."""
-    backbone = BACKBONE_OPTIONS.get(str(values.get("backbone")), BackboneOptions)
-    task = TASK_OPTIONS.get(str(values.get("task")), TaskOptions)
-    had = {*settings_of(backbone), *settings_of(task)}
+    options = {n: value for n, value in {**defaults, **options}.items() if n not in gone or value != defaults[n]}
+    backbone, task = str(values.get("backbone")), str(values.get("task"))
+    had = settings_of(BACKBONE_OPTIONS.get(backbone, BackboneOptions)) | settings_of(
+        TASK_OPTIONS.get(task, TaskOptions)
+    )
+    # It wrote defaults of options that the backbone or task does not have.
     kinds = (*BACKBONE_OPTIONS.values(), *TASK_OPTIONS.values())
-    return {name: None for kind in kinds for name in settings_of(kind) if name not in had}
+    not_had = {name: None for kind in kinds for name in settings_of(kind) if name not in had}
+    layers = values.get("layers") or _LAYERS.get(backbone)
+    return {**values, "method": method, "method_options": options, "layers": layers, **not_had}

@@ -1,39 +1,36 @@
-"""The settings that every search has, in groups: when it stops, how it trains, scores and prunes."""
+"""The settings in groups: those that every search has, and the options of each backbone and task.
+
+A new backbone or task is a class here and a row of its table.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from aceglt.config.fields import (
-    SCORE,
-    SHARE,
-    SHARE_OR_NONE,
-    STOP,
-    TRAIN,
-    Group,
-    above,
-    at_least,
-    from_to,
-    one_of,
-    setting,
-)
+from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_to, must_be, one_of
+from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting
+from aceglt.errors import ConfigError
 
 AXES = ("model", "graph", "joint")
+MAX_WIDTH = 1 << 20
+"""Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
+MAX_LAYERS = 1000
 
 
 @dataclass(frozen=True)
 class Stopping(Group):
     """When a search ends; a run may be continued with other values."""
 
-    levels: int = setting(
-        10, "Levels of pruning [default: {default}]; 0 trains the dense baseline alone.", at_least(0), STOP
+    levels: int = stop_setting(
+        10, "Levels of pruning [default: {default}]; 0 trains the dense baseline alone.", at_least(0)
     )
-    target_model: float | None = setting(None, "Stop at this model sparsity, e.g. 0.9.", SHARE, STOP)
-    target_graph: float | None = setting(None, "Stop at this graph sparsity, e.g. 0.3.", SHARE, STOP)
-    patience: int | None = setting(
-        None, "Stop after this many losing levels in a row (by validation).", at_least(1), STOP
+    target_model: float | None = stop_setting(None, "Stop at this model sparsity, e.g. 0.9.", SHARE)
+    target_graph: float | None = stop_setting(None, "Stop at this graph sparsity, e.g. 0.3.", SHARE)
+    patience: int | None = stop_setting(
+        None, "Stop after this many losing levels in a row (by validation).", at_least(1)
     )
 
 
@@ -41,26 +38,24 @@ class Stopping(Group):
 class Training(Group):
     """How weights are trained."""
 
-    epochs: int = setting(200, "Epochs of a full training [default: {default}].", at_least(1), TRAIN)
-    lr: float = setting(0.01, "Learning rate [default: {default}; gat 0.005; infoclust 0.001].", above(0), TRAIN)
-    weight_decay: float = setting(5e-4, "Weight decay [default: {default}; task link 0].", at_least(0), TRAIN)
-    precision: str = setting(
-        "float32", "Numbers to compute in: float32 or bfloat16 [default: {default}].",
-        one_of("float32", "bfloat16"), TRAIN,
-    )  # fmt: skip
+    epochs: int = train_setting(200, "Epochs of a full training [default: {default}].", at_least(1))
+    lr: float = train_setting(0.01, "Learning rate [default: {default}; gat 0.005; infoclust 0.001].", POSITIVE)
+    weight_decay: float = train_setting(5e-4, "Weight decay [default: {default}; task link 0].", at_least(0))
+    precision: str = train_setting(
+        "float32", "Numbers to compute in: float32 or bfloat16 [default: {default}].", one_of("float32", "bfloat16")
+    )
     """What the backbone computes in; weights and Adam's state stay in float32."""
-    deterministic: bool = setting(
-        False, "Bit-identical results on a GPU too, at some cost in speed.", None, TRAIN, options=["--deterministic"]
+    deterministic: bool = train_setting(
+        False, "Bit-identical results on a GPU too, at some cost in speed.", options=["--deterministic"]
     )
-    partitions: int = setting(
-        1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", at_least(1), TRAIN
+    partitions: int = train_setting(
+        1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", at_least(1)
     )
-    partition_by: str = setting(
-        "random", "What parts are made of: random nodes [default] or METIS clusters.", one_of("random", "clusters"),
-        TRAIN,
-    )  # fmt: skip
+    partition_by: str = train_setting(
+        "random", "What parts are made of: random nodes [default] or METIS clusters.", one_of("random", "clusters")
+    )
     """Random nodes are drawn anew at every epoch."""
-    parts_per_step: int = setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1), TRAIN)
+    parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1))
     """Over how many parts the gradient of one step is averaged; several processes share them."""
 
 
@@ -74,31 +69,25 @@ class Scoring(Group):
         one_of("teacher", "labels"),
     )
     """The labels, or the dense model's soft predictions beside them."""
-    beta: float = setting(10.0, "Weight of the teacher's signal [default: {default:g}].", at_least(0), SCORE)
-    teacher_temperature: float = setting(
-        0.03, "What the teacher's outputs are divided by; below 1 sharpens them [default: {default}].", above(0), SCORE
+    beta: float = score_setting(10.0, "Weight of the teacher's signal [default: {default:g}].", at_least(0))
+    teacher_temperature: float = score_setting(
+        0.03, "What the teacher's outputs are divided by; below 1 sharpens them [default: {default}].", POSITIVE
     )
-    teacher_smoothing: float = setting(
-        0.9, "How much of the teacher's answer at a node is its neighbours' [default: {default}].", SHARE_OR_NONE, SCORE
+    teacher_smoothing: float = score_setting(
+        0.9, "How much of the teacher's answer at a node is its neighbours' [default: {default}].", SHARE_OR_NONE
     )
     """The teacher's probabilities are spread along edges, as personalised PageRank does, going on with this chance at
     every step. Where that loses the training nodes, and with partitions, the teacher stays as it is. For tasks on
     nodes."""
-    lambda_edges: float = setting(0.0, "λ1: L1 on edge scores [default: {default:g}; gebt 1e-4].", at_least(0), SCORE)
-    lambda_weights: float = setting(0.0, "λ2: L1 on weight scores [default: {default:g}].", at_least(0), SCORE)
-    decay_scores: bool = setting(
-        False, "Whether weight decay touches scores [default: no; gebt yes].", None, SCORE,
-        options=["--decay-scores/--no-decay-scores"],
-    )  # fmt: skip
-    clamp_scores: bool = setting(
-        False, "Whether scores are kept in [0, 1].", None, SCORE, options=["--clamp-scores/--no-clamp-scores"]
+    lambda_edges: float = score_setting(0.0, "λ1: L1 on edge scores [default: {default:g}; gebt 1e-4].", at_least(0))
+    lambda_weights: float = score_setting(0.0, "λ2: L1 on weight scores [default: {default:g}].", at_least(0))
+    decay_scores: bool = score_setting(False, "Whether weight decay touches scores [default: no; gebt yes].")
+    clamp_scores: bool = score_setting(False, "Whether scores are kept in [0, 1].")
+    score_epoch: str = score_setting(
+        "best", "Whose scores decide: the best-validation epoch's or the last: best or last.", one_of("best", "last")
     )
-    score_epoch: str = setting(
-        "best", "Whose scores decide: the best-validation epoch's or the last: best or last.", one_of("best", "last"),
-        SCORE,
-    )  # fmt: skip
-    score_epochs: int | None = setting(
-        60, "Epochs that a level's scores are trained, at most --epochs [default: {default}].", at_least(1), SCORE
+    score_epochs: int | None = score_setting(
+        60, "Epochs that a level's scores are trained, at most --epochs [default: {default}].", at_least(1)
     )
     """None, as the published presets have it, is as many as `epochs`."""
 
@@ -110,37 +99,33 @@ class Pruning(Group):
     axis: str = setting(
         "model", "What gets sparser from level to level: model, graph or joint.", one_of(*AXES), shown=True
     )
-    prunable: tuple[str, ...] | None = setting(
+    prunable: tuple[str, ...] | None = score_setting(
         None,
         "What is pruned in your own model: a pattern of parameters' names (repeatable) "
         "[default: weight matrices of linear maps].",
-        None,
-        SCORE,
         keyword="str | Sequence[str] | Callable[..., bool]",
     )
-    balance: float = setting(
+    balance: float = score_setting(
         0.75,
         "How much of the weights is divided among matrices: from nothing (0), all weights compete, to everything "
         "(1), each matrix ranks by itself [default: {default}; gebt 0].",
         from_to(0, 1),
-        SCORE,
     )
     """In proportion to the sums of the matrices' sides, so that no layer dies out."""
-    degree_bonus: float = setting(
+    degree_bonus: float = score_setting(
         2.0,
         "What ugs and ace add to the importance of an edge, over the root of the product of its ends' degrees "
         "[default: {default:g}].",
         at_least(0),
-        SCORE,
     )
     """Degrees count the node itself; with the bonus the last edges of a node stay longer."""
-    prune_model: float = setting(0.2, "Share of alive weights that goes per level [default: {default}].", SHARE, SCORE)
-    prune_graph: float = setting(0.05, "Share of alive edges that goes per level [default: {default}].", SHARE, SCORE)
-    fixed_model: float = setting(
-        0.2, "Share of weights that goes at every level of the graph axis [default: {default}].", SHARE_OR_NONE, SCORE
+    prune_model: float = score_setting(0.2, "Share of alive weights that goes per level [default: {default}].", SHARE)
+    prune_graph: float = score_setting(0.05, "Share of alive edges that goes per level [default: {default}].", SHARE)
+    fixed_model: float = score_setting(
+        0.2, "Share of weights that goes at every level of the graph axis [default: {default}].", SHARE_OR_NONE
     )
-    fixed_graph: float = setting(
-        0.05, "Share of edges that goes at every level of the model axis [default: {default}].", SHARE_OR_NONE, SCORE
+    fixed_graph: float = score_setting(
+        0.05, "Share of edges that goes at every level of the model axis [default: {default}].", SHARE_OR_NONE
     )
 
 
@@ -149,3 +134,110 @@ PUBLISHED: Mapping[str, Any] = {
     "lambda_weights": 1e-4, "decay_scores": True, "score_epochs": None, "balance": 0.0, "degree_bonus": 0.0,
 }  # fmt: skip
 """How UGS and the paper score and prune, which have no teacher; λ where they do not name the dataset."""
+
+
+@dataclass(frozen=True)
+class BackboneOptions(Group):
+    """What gcn and gin have, and the user's own."""
+
+    usual: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of any settings that are others with this backbone."""
+    reads_edge_features: ClassVar[bool] = False
+    """Whether it reads features of edges where the graph has them."""
+
+    hidden: int = train_setting(512, "Hidden units [default: {default}; resgcn: 128].", from_to(1, MAX_WIDTH))
+
+    @property
+    def checkpoint_blocks(self) -> bool | None:
+        """Whether activations are computed again in the gradient; None where a backbone cannot."""
+        return None
+
+
+@dataclass(frozen=True)
+class GatOptions(BackboneOptions):
+    """A learning rate of 0.01 costs a GAT two points of validation accuracy on CiteSeer."""
+
+    usual: ClassVar[Mapping[str, Any]] = {"lr": 0.005}
+
+
+@dataclass(frozen=True)
+class ResgcnOptions(BackboneOptions):
+    usual: ClassVar[Mapping[str, Any]] = {"hidden": 128}
+    reads_edge_features: ClassVar[bool] = True
+
+    layers: int = train_setting(28, "Layers of resgcn [default: {default}].", from_to(1, MAX_LAYERS))
+    checkpoint_blocks: bool = train_setting(
+        False, "Whether resgcn computes its layers again in the gradient instead of keeping them."
+    )
+
+
+BACKBONE_OPTIONS: dict[str, type[BackboneOptions]] = {
+    "gcn": BackboneOptions, "gin": BackboneOptions, "gat": GatOptions, "resgcn": ResgcnOptions,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaskOptions(Group):
+    """What a task adds to the settings."""
+
+    @classmethod
+    def usual(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Defaults of any settings that are others with this task, where these are given."""
+        return {}
+
+    @classmethod
+    def check_choices(cls, made: Mapping[str, Any]) -> None:
+        """Raise ConfigError where choices of the user's have no meaning for this task."""
+
+    def check(self, signal: str, loss: str | None) -> None:
+        """Raise ConfigError where the signal or the user's own loss does not go with these options."""
+
+
+@dataclass(frozen=True)
+class NodeOptions(TaskOptions):
+    split: str = setting(
+        "given", "Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).",
+        must_be("given or random:SEED", lambda value: re.fullmatch(r"given|random:[0-9]{1,18}", value) is not None),
+        shown=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LinkOptions(TaskOptions):
+    objective: str = setting(
+        "bce", "What link prediction trains: bce [default] or infoclust (the paper's setting).",
+        one_of("bce", "infoclust"),
+    )  # fmt: skip
+    """Cross-entropy against sampled non-edges, or Graph InfoClust."""
+    edge_split: str = setting(
+        "random",
+        "Edges that link prediction holds out: random [default] or connected (the training graph stays so).",
+        one_of("random", "connected"),
+    )
+    embedding: int = train_setting(
+        64, "Width of link prediction's embeddings [default: {default}; infoclust 16].", from_to(1, MAX_WIDTH)
+    )
+
+    @classmethod
+    def usual(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Chosen on validation: weight decay keeps embeddings from growing, and what scores gain in node classification
+        they lose in link prediction."""
+        if given.get("objective") == "infoclust":
+            return {**PUBLISHED, "weight_decay": 0.0, "lr": 1e-3, "embedding": 16}
+        return {**PUBLISHED, "weight_decay": 0.0, "lr": 1e-2, "signal": "teacher", "teacher_temperature": 1.0}
+
+    @classmethod
+    def check_choices(cls, made: Mapping[str, Any]) -> None:
+        if made.get("teacher_smoothing"):
+            raise ConfigError(f"teacher_smoothing {made['teacher_smoothing']} is for tasks on nodes, not link")
+        if made.get("split", NodeOptions.split) != NodeOptions.split:
+            raise ConfigError(f"split '{made['split']}' is of nodes; task link splits edges, see edge_split")
+
+    def check(self, signal: str, loss: str | None) -> None:
+        if self.objective == "infoclust" and signal == "teacher":
+            raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
+        if self.objective == "infoclust" and loss is not None:
+            raise ConfigError("objective 'infoclust' has a loss of its own; use objective 'bce' with yours")
+
+
+TASK_OPTIONS: dict[str, type[TaskOptions]] = {"node": NodeOptions, "inductive": NodeOptions, "link": LinkOptions}

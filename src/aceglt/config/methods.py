@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from aceglt.config.fields import Group, above, at_least, check_type, must_be, setting, settings_of
+from aceglt.config.checks import POSITIVE, at_least, check_type, must_be
+from aceglt.config.fields import Group, setting, settings_of
 from aceglt.config.groups import PUBLISHED
 from aceglt.errors import ConfigError
 
@@ -44,7 +45,7 @@ class GebtOptions(MethodOptions):
     max_epochs: int = setting(100, "Epochs after which the last masks are taken, settled or not.", at_least(1))
     min_epochs: int = setting(5, "Masks are not taken before this epoch.")
     window: int = setting(3, "How many of the last epochs' masks an epoch's are compared with.", at_least(1))
-    threshold: float = setting(0.1, "The distance under which masks have settled.", above(0))
+    threshold: float = setting(0.1, "The distance under which masks have settled.", POSITIVE)
 
     def __post_init__(self) -> None:
         super().__post_init__()

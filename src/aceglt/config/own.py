@@ -121,20 +121,14 @@ def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     if not is_dataclass(kind) or (given is kind and built_in):
         return settings
     chosen = dict(names.get("method_options") or {})
-    if given is kind:
-        defaults = {f.name: f.default for f in fields(kind) if f.init and f.default is not MISSING}
-        return {**settings, "method_options": _plain({**defaults, **chosen}, names["method"])}
-    if chosen:
+    if chosen and given is not kind:
         raise ConfigError("method_options are for a method that is given by name; this one is an instance already")
-    options = {f.name: getattr(given, f.name) for f in fields(given) if f.init}
-    return {**settings, "method_options": _plain(options, names["method"])}
-
-
-def _plain(options: dict[str, Any], method: str) -> dict[str, Any]:
+    values = {f.name: f.default if given is kind else getattr(given, f.name) for f in fields(kind) if f.init}
+    options = {name: value for name, value in values.items() if value is not MISSING} | chosen
     for name, value in options.items():
         if not isinstance(value, str | int | float | None):
             raise ConfigError(
-                f"method {method}: option {name} must be a number, text or None, so that it can be recorded; "
+                f"method {names['method']}: option {name} must be a number, text or None, so that it can be recorded; "
                 f"found {type(value).__name__}"
             )
-    return options
+    return {**settings, "method_options": options}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from aceglt.config.backbones import BACKBONE_OPTIONS, BackboneOptions
+from aceglt.config.checks import check_type, one_of
 from aceglt.config.configuration import MAX_SEEDS, SETTINGS, Config, as_tuples, check_known, hints
-from aceglt.config.fields import check_type, one_of
+from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, BackboneOptions
 from aceglt.config.methods import METHOD_OPTIONS, MethodOptions
-from aceglt.config.presets import PRESETS, Place
-from aceglt.config.tasks import TASK_OPTIONS
+from aceglt.config.presets import PRESETS, overrides
 from aceglt.errors import ConfigError
 
 
@@ -23,24 +21,24 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     """
     one_of(*PRESETS)("preset", preset)
     made = _made(choices)
-    place = Place(**{
-        name: made.get(name, PRESETS[preset].first.get(name, SETTINGS[name].default))
+    place: dict[str, Any] = {
+        name: made.get(name, PRESETS[preset].get(name, SETTINGS[name].default))
         for name in ("dataset", "backbone", "method", "task")
-    })  # fmt: skip
-    overrides = PRESETS[preset].overrides(replace(place, dataset=place.dataset.lower()))
-    one_of(*TASK_OPTIONS)("task", place.task)
-    task = TASK_OPTIONS[place.task]
+    }
+    changed = overrides(preset, **{**place, "dataset": place["dataset"].lower()})
+    one_of(*TASK_OPTIONS)("task", place["task"])
+    task = TASK_OPTIONS[place["task"]]
     task.check_choices(made)
     settings = {
-        **BACKBONE_OPTIONS.get(place.backbone, BackboneOptions).usual,
-        **task.usual({**overrides, **made}),
-        **METHOD_OPTIONS.get(place.method, MethodOptions).usual,
-        **overrides,
-        "method": place.method,
+        **BACKBONE_OPTIONS.get(place["backbone"], BackboneOptions).usual,
+        **task.usual({**changed, **made}),
+        **METHOD_OPTIONS.get(place["method"], MethodOptions).usual,
+        **changed,
+        "method": place["method"],
     }
     if "levels" not in made and ("target_model" in made or "target_graph" in made):
         settings["levels"] = _levels_to_target({**settings, **made})
-    options = {**overrides.get("method_options", {}), **made.get("method_options", {})}
+    options = {**changed.get("method_options", {}), **made.get("method_options", {})}
     return Config.from_dict({**settings, **made, "preset": preset, "method_options": options})
 
 

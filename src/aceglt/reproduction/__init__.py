@@ -10,7 +10,7 @@ from typing import Any
 
 from aceglt import datasets
 from aceglt.config import with_options
-from aceglt.config.tasks import NodeOptions
+from aceglt.config.groups import NodeOptions
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
 from aceglt.methods.build import build_method

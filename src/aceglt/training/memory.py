@@ -79,13 +79,8 @@ class Planner:
 
     def plan(self, free: int) -> Plan:
         """The first of the candidates that fits, or the smallest."""
-        smallest = None
-        for plan in self.candidates(free):
-            smallest = plan if smallest is None or plan.needed < smallest.needed else smallest
-            if plan.fits:
-                return plan
-        assert smallest is not None
-        return smallest
+        plans = list(self.candidates(free))
+        return next((plan for plan in plans if plan.fits), min(plans, key=lambda plan: plan.needed))
 
     def asked_for(self, plan: Plan) -> bool:
         """Whether a plan is what the settings say, chosen or not."""
@@ -105,8 +100,7 @@ class Planner:
 
     def candidates(self, free: int) -> Iterator[Plan]:
         """Ever smaller plans: fewer runs at once, then checkpointing, then parts."""
-        runs, partitions = self._most_runs, self.config.training.partitions
-        again = _again(self.config)
+        runs, again, partitions = self._most_runs, _again(self.config), self.config.training.partitions
         yield self._candidate(runs, again, partitions, free)
         while runs > 1 and "runs_at_once" not in self.chosen:
             runs = (runs + 1) // 2
@@ -132,20 +126,19 @@ class Planner:
 
     @property
     def _most_runs(self) -> int:
-        if self.problem.device.type == "cpu":
-            return 1
-        return min(self.runs_at_once or self._all_runs, self._all_runs)
+        return 1 if self.problem.device.type == "cpu" else min(self.runs_at_once or self._all_runs, self._all_runs)
 
     def variant(self, again: bool) -> Backbone:
         """The backbone that a plan trains: as it is, or computing activations again."""
-        lighter = self.backbone.lighter() if again else None
-        return lighter or self.backbone
+        return (self.backbone.lighter() if again else None) or self.backbone
 
     def needed(self, runs: int, again: bool, partitions: int) -> int:
         """Bytes that training takes at its peak, data included."""
         graph = (self.problem.view("test") or self.problem).graph
         backbone, size = self.variant(again), torch.finfo(self.problem.x.dtype).bits // 8
-        nodes, part_edges = graph.num_nodes / partitions, graph.num_edges / self._thinning(partitions) / partitions
+        # Of this many edges one is within a part.
+        thinning = partitions if self.config.training.partition_by == "random" else 1
+        nodes, part_edges = graph.num_nodes / partitions, graph.num_edges / thinning / partitions
         footprint, widths = backbone.footprint, backbone.aggregation_widths
         per_node = footprint.per_node * sum(widths) + footprint.at_work * max(widths, default=0)
         numbers = (
@@ -167,10 +160,6 @@ class Planner:
         held = _PER_HELD_WEIGHT * (self.backbone.prunable.size + self.problem.graph.num_edges)
         size = torch.finfo(self.problem.x.dtype).bits // 8
         return _PROGRAM + next(self.candidates(0)).needed + int(size * self._all_runs * held)
-
-    def _thinning(self, partitions: int) -> int:
-        """Of how many edges one is within a part."""
-        return partitions if self.config.training.partition_by == "random" else 1
 
     def _arc_tensors(self, size: int, arcs: float) -> float:
         """Bytes of messages with features of edges, which are made a few channels at a time."""
@@ -199,14 +188,13 @@ def _available() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 1 << 62
-    sizes = {line.partition(":")[0]: line.split()[1] for line in lines}
-    return int(sizes.get("MemAvailable", 1 << 52)) * 1024
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 62)
 
 
 def _left_to_group() -> int:
     """What a container may still take."""
     try:
-        group = Path("/sys/fs/cgroup")
-        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        most, taken = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+        return most - taken
     except (OSError, ValueError):  # no such limit: no file, or "max"
         return 1 << 62

@@ -1,10 +1,7 @@
 """The keywords of `aceglt.search`, for type checkers. Made by tools/write_keywords.py: do not edit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
-
 
 class Settings(TypedDict, total=False):
     """Settings of a search; None counts as not given."""

@@ -1,0 +1,79 @@
+"""What a value of a setting must be, and the words for one that is not."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from aceglt.config.own import is_own
+from aceglt.errors import ConfigError, printable
+from aceglt.files.schema import shortened
+
+Check = Callable[[str, Any], None]
+"""Raises ConfigError about the setting of a name where its value is not as it must be."""
+
+
+def must_be(expected: str, ok: Callable[[Any], bool]) -> Check:
+    """A check that says what was expected."""
+
+    def check(name: str, value: Any) -> None:
+        if not ok(value):
+            raise ConfigError(f"{name} must be {expected}, found {value}")
+
+    return check
+
+
+def at_least(least: float) -> Check:
+    return must_be(f"{least} or more", lambda value: value >= least)
+
+
+def from_to(least: float, most: float) -> Check:
+    return must_be(f"from {least} to {most}", lambda value: least <= value <= most)
+
+
+def one_of(*known: str, or_own: bool = False) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value not in known and not (or_own and is_own(value)):
+            more = ", and your own as module:attribute" if or_own else ""
+            raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}{more}")
+
+    return check
+
+
+POSITIVE = must_be("above 0", lambda value: value > 0)
+SHARE = must_be("between 0 and 1", lambda value: 0 < value < 1)
+SHARE_OR_NONE = must_be("0 or more and below 1", lambda value: 0 <= value < 1)
+OWN_FUNCTION = must_be("module:function", is_own)
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that is not of a field's type; numbers may be whole where fractions are meant."""
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds: set[Any] = {get_origin(part) or part for part in parts}
+    if Literal in kinds:
+        one_of(*get_args(hint))(name, value)
+        return
+    kinds |= {wider for kind, wider in ((float, int), (tuple, list)) if kind in kinds}
+    if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise ConfigError(
+            f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}"
+        )
+    if isinstance(value, tuple | list):
+        for part in value:
+            check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} must be finite, found {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{name} must be below 2^63, found {shortened(value)}")
+    if isinstance(value, str) and printable(value) != value:
+        raise ConfigError(f"{name} must be text without control characters, found {shortened(value)}")
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
