@@ -344,7 +344,7 @@ def test_the_observer_hears_of_phases_and_the_announced_cost_is_met() -> None:
     log, method = Log(), Ace(rounds=2, refine_epochs=3, keep="last")
     search = make_search(method, log)
     state = search.train_dense(State())
-    dense = search.config.epochs
+    dense = search.config.training.epochs
     per_level = method.cost(search.config.scoring_epochs) + dense
     assert log.phases == [(0, "dense")]
     assert log.epochs == 2 * dense
