@@ -14,8 +14,6 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from aceglt.backends.cpu.kernels import PACKED
-
 _compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
 _contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 _reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
@@ -23,6 +21,7 @@ _reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"c
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
+PACKED = 128  # bytes of a row that a product with a packed matrix reads at a time
 _VECTORS = 2  # that those are
 _ONE = np.uint64(1)
 

@@ -27,8 +27,6 @@ _PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever el
 _FLOATS = (torch.float32, torch.float64)
 _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
-PACKED = 128
-"""Bytes of a row that a product with a packed matrix reads at a time."""
 
 
 @cache
@@ -142,9 +140,11 @@ class CompiledKernels(Kernels):
         self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
     ) -> None:
         """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
+        compiled = compiled_module()
+        assert compiled is not None
         size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
-        if self.packs(len(col), dense, PACKED):
-            packed = dense.reshape(len(dense), -1, PACKED // dense.element_size()).transpose(0, 1).contiguous()
+        if self.packs(len(col), dense, compiled.PACKED):
+            packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
             self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
