@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,22 +15,42 @@ from rich.markup import escape
 from aceglt.config import MAX_SEEDS, SETTINGS, hints
 from aceglt.errors import ConfigError
 
+_HELP = json.loads(Path(__file__).with_name("help.json").read_text())
+"""Of every parameter of a command: of several by its name, of one by `command.name`."""
+_NAMES = {"list_": ["--list"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
+_TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce.split")
+_PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 
-def option(help: str, *names: str, panel: str = "Options", shown: bool = False) -> Any:
-    return typer.Option(*names, help=escape(help), rich_help_panel=panel, show_default=shown)
+
+def with_help(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer wants it: arguments are positional, options are keywords, and all have their help."""
+    parameters = signature(command, eval_str=True).parameters.values()
+    _declare(command, [_with_help(command.__name__, part) for part in parameters])
+    return command
 
 
-Source = Annotated[Optional[str], option("The graph, if it lies elsewhere now: a dataset's name or a .npz file.")]  # noqa: UP045
-DataRoot = Annotated[Optional[Path], option("Where datasets are looked for first.")]  # noqa: UP045
-TicketFile = Annotated[Path, typer.Argument(help="A ticket file.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
-Tickets = Annotated[str, typer.Option(help="Tickets to keep: those of the best level, all or none.")]
-RunsAtOnce = Annotated[Optional[int], option("How many runs share the GPU [default: as many as fit].")]  # noqa: UP045
+def _with_help(command: str, part: Parameter) -> Parameter:
+    if part.name == "settings":
+        return part
+    place = f"{command}.{part.name}"
+    help = escape(_HELP.get(place) or _HELP[part.name])
+    if part.kind is not Parameter.KEYWORD_ONLY:
+        return part.replace(annotation=Annotated[part.annotation, typer.Argument(help=help, show_default=False)])
+    flag = [f"--{part.name.replace('_', '-')}"] if part.annotation is bool else []
+    names = _NAMES.get(place) or _NAMES.get(part.name) or flag
+    made = typer.Option(*names, help=help, rich_help_panel=_PANELS.get(place))
+    return part.replace(annotation=Annotated[part.annotation, made])
+
+
+def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> None:
+    """Tell typer these parameters in place of a function's own."""
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for every setting of a search; its argument `settings` holds what the user chose."""
-    own = [part for part in signature(command, eval_str=True).parameters.values() if part.name != "settings"]
+    own = [part for part in signature(command).parameters.values() if part.name != "settings"]
 
     @wraps(command)
     def wrapper(context: typer.Context, **values: Any) -> None:
@@ -38,9 +59,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         command(settings=settings, **{part.name: values[part.name] for part in own})
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [context, *map(_parameter, SETTINGS), *(part.replace(kind=Parameter.KEYWORD_ONLY) for part in own)]
-    wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {part.name: part.annotation for part in parameters}
+    _declare(wrapper, [context, *map(_parameter, SETTINGS), *own])
     return wrapper
 
 
@@ -50,24 +69,16 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _parameter(name: str) -> Parameter:
-    """The option of a setting."""
-    field = SETTINGS[name]
+    """The option of a setting; what has a reader of its own is text, or several texts."""
+    field, kind = SETTINGS[name], hints()[name]
     about = field.metadata
-    flag = hints()[name] is bool and not any("/" in each for each in about["options"])
-    help = about["help"].format(default=field.default)
-    made = option(help, *about["options"], panel=about["panel"], shown=about["shown"])
+    flag = kind is bool and about["options"]
+    text = {"seeds": str, "prunable": list[str], "method_options": list[str]}
+    help = escape(about["help"].format(default=field.default))
+    made = typer.Option(*about["options"], help=help, rich_help_panel=about["panel"], show_default=about["shown"])
     default = False if flag else field.default if about["shown"] else None
-    kind = bool if flag else _kind(name)
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])
-
-
-def _kind(name: str) -> Any:
-    """The type of an option; what has a reader of its own is text, or several texts."""
-    if name == "seeds":
-        return str | None
-    if name in ("prunable", "method_options"):
-        return list[str] | None
-    return hints()[name] | None
+    annotation = Annotated[bool if flag else text.get(name, kind) | None, made]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def read_seeds(text: str) -> Sequence[int] | int:

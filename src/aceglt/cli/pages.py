@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aceglt.cli.options import DataRoot, option
+from aceglt.cli.options import with_help
 from aceglt.cli.shell import app, console, guarded, say
 from aceglt.errors import ConfigError
 
 
 @app.command()
 @guarded
-def show(
-    path: Annotated[Path, typer.Argument(help="A run directory or a ticket file.")],
-    levels: Annotated[bool, typer.Option("--levels", help="Of a run, print the table of levels too.")] = False,
-) -> None:
+@with_help
+def show(path: Path, *, levels: bool = False) -> None:
     """Say what a run found, in ten lines, or what a ticket is."""
     from aceglt.report import terminal as pages
     from aceglt.runs.directory import is_run, results_of
@@ -34,15 +29,8 @@ def show(
 
 @app.command()
 @guarded
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, finished or not.")],
-    out: Annotated[
-        Path | None,
-        option("The HTML file [default: report.html, in the run directory if there is one run].", "--out", "-o"),
-    ] = None,
-    static: Annotated[Path | None, option("Draw every plot into this folder too (needs matplotlib).")] = None,
-    format: Annotated[str, typer.Option(help="Of the --static plots: svg, png or pdf.")] = "svg",
-) -> None:
+@with_help
+def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
     """Write one self-contained page about a run, or about several side by side."""
     from aceglt.report import load_runs, write_report
     from aceglt.report.static import check_static, write_static
@@ -62,9 +50,8 @@ def report(
 
 @app.command()
 @guarded
-def datasets(
-    data_root: DataRoot = None,
-) -> None:
+@with_help
+def datasets(*, data_root: Path | None = None) -> None:
     """List the known datasets and which of them are present."""
     from aceglt.report import terminal as pages
 

@@ -6,36 +6,28 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from aceglt.cli.options import DataRoot, Device, RunsAtOnce, Tickets, option, read_seeds, with_settings
+from aceglt.cli.options import read_seeds, with_help, with_settings
 from aceglt.cli.shell import app, console, errors, guarded
 from aceglt.errors import ConfigError
-
-_SCALE = "To try it out"
 
 
 @app.command()
 @guarded
 @with_settings
+@with_help
 def search(
     settings: dict[str, Any],
-    device: Device = "auto",
-    data_root: Annotated[
-        Path | None, option("Where datasets are looked for first, before $ACEGLT_DATA and the cache.")
-    ] = None,
-    tickets: Tickets = "best",
-    out: Annotated[
-        Path | None, option("Run directory; by default a folder under runs/ named after the configuration.")
-    ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard to RUN/tensorboard.")
-    ] = False,
-    runs_at_once: Annotated[
-        int | None, option("How many runs share the GPU [default: as many as fit].", panel="Training")
-    ] = None,
+    *,
+    device: str = "auto",
+    data_root: Path | None = None,
+    tickets: str = "best",
+    out: Path | None = None,
+    tensorboard: bool = False,
+    runs_at_once: int | None = None,
 ) -> None:
     """Find graph lottery tickets. Without options: ace with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
 
@@ -69,27 +61,21 @@ def search(
 
 @app.command()
 @guarded
+@with_help
 def sweep(
-    grid: Annotated[Path, typer.Argument(help="A TOML file: settings of a search, a list for each that varies.")],
-    out: Annotated[Path, typer.Option(help="The folder of the sweep: run directories, sweep.json, sweep.csv, report.")],
-    engine: Annotated[
-        str, typer.Option(help="local (processes of this machine) or ray (tasks of a cluster).")
-    ] = "local",
-    address: Annotated[
-        str | None, option("The Ray cluster: auto, or HOST:PORT [default: one is started on this machine].")
-    ] = None,
-    workers: Annotated[
-        int | None, option("Searches at a time on this machine [default: as many as cores, memory and GPUs allow].")
-    ] = None,
-    cpus: Annotated[int, typer.Option(help="Cores, and threads, of one search.")] = 1,
-    gpus: Annotated[
-        float | None, option("Share of a GPU for one search, e.g. 0.5 [default: a whole one where there are any].")
-    ] = None,
-    memory: Annotated[float | None, option("GiB of main memory for one search [default: an estimate].")] = None,
-    retries: Annotated[int, typer.Option(help="How often a search is continued after its worker died.")] = 2,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    data_root: DataRoot = None,
-    tickets: Tickets = "best",
+    grid: Path,
+    *,
+    out: Path,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    cpus: int = 1,
+    gpus: float | None = None,
+    memory: float | None = None,
+    retries: int = 2,
+    device: str = "auto",
+    data_root: Path | None = None,
+    tickets: str = "best",
 ) -> None:
     """Run every search of a grid: methods × backbones × datasets × axes × anything else, on one machine or many.
 
@@ -111,29 +97,23 @@ def sweep(
 
 @app.command()
 @guarded
+@with_help
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="table1, figureS2 …; --list has all.", show_default=False)] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Say what there is, its cells and what they would cost here.")
-    ] = False,
-    cell: Annotated[
-        list[str] | None, option("Part of it: a cell's name, or parts of names such as cora/gcn or ours (repeatable).")
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 0,4,7 or 5-9.")] = "3",
-    levels: Annotated[int | None, option("Fewer levels of pruning than the paper's.", panel=_SCALE)] = None,
-    epochs: Annotated[int | None, option("Epochs of a full training; refinement in proportion.", panel=_SCALE)] = None,
-    hidden: Annotated[int | None, option("Hidden units.", panel=_SCALE)] = None,
-    split: Annotated[
-        str | None, option("Which nodes train, validate and test: given, or random:SEED, drawn anew.", panel=_SCALE)
-    ] = None,
-    preset: Annotated[str, typer.Option(help="Whose settings: paper, ugs, default or quick.")] = "paper",
-    no_search: Annotated[
-        bool, typer.Option("--no-search", help="Search nothing: make the table from the runs that are there.")
-    ] = False,
-    device: Device = "auto",
-    data_root: DataRoot = None,
-    runs_at_once: RunsAtOnce = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("reproduction"),
+    name: str | None = None,
+    *,
+    list_: bool = False,
+    cell: list[str] | None = None,
+    seeds: str = "3",
+    levels: int | None = None,
+    epochs: int | None = None,
+    hidden: int | None = None,
+    split: str | None = None,
+    preset: str = "paper",
+    no_search: bool = False,
+    device: str = "auto",
+    data_root: Path | None = None,
+    runs_at_once: int | None = None,
+    out: Path = Path("reproduction"),
 ) -> None:
     """Reproduce a table or figure of the paper: search what is missing, and set its numbers beside the paper's.
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -25,6 +25,23 @@ console = Console()
 errors = Console(stderr=True)
 
 F = TypeVar("F", bound=Callable[..., None])
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from aceglt.version import __version__
+
+        console.print(f"aceglt {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main(run: Callable[[], Any] = app) -> None:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aceglt.cli.options import DataRoot, Device, Source, TicketFile, option
+from aceglt.cli.options import with_help
 from aceglt.cli.shell import app, console, errors, guarded, say
 
 
 @app.command()
 @guarded
+@with_help
 def evaluate(
-    ticket: TicketFile,
-    seeds: Annotated[int, typer.Option(help="Repetitions; each has its dropout and fresh weights of its own.")] = 5,
-    device: Device = "auto",
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="As in search; on where the ticket's search had it.")
-    ] = False,
-    data_root: DataRoot = None,
-    dataset: Source = None,
-    backbone: Annotated[str | None, option("Your own model as module:Class, if the ticket is one of such.")] = None,
-    loss: Annotated[str | None, option("Your own loss as module:function, likewise.")] = None,
-    metric: Annotated[str | None, option("Your own metric as module:function, likewise.")] = None,
+    ticket: Path,
+    *,
+    seeds: int = 5,
+    device: str = "auto",
+    deterministic: bool = False,
+    data_root: Path | None = None,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    loss: str | None = None,
+    metric: str | None = None,
 ) -> None:
     """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
     from aceglt.report.progress import SearchProgress
@@ -43,15 +40,15 @@ def evaluate(
 
 @app.command()
 @guarded
+@with_help
 def predict(
-    ticket: TicketFile,
-    out: Annotated[Path, typer.Option(help="The CSV file to write: node, predicted class, probability per class.")],
-    unseen: Annotated[
-        str, typer.Option(help="If the graph is not the ticket's: error, or keep or drop the edges it never saw.")
-    ] = "error",
-    device: Device = "auto",
-    data_root: DataRoot = None,
-    dataset: Source = None,
+    ticket: Path,
+    *,
+    out: Path,
+    unseen: str = "error",
+    device: str = "auto",
+    data_root: Path | None = None,
+    dataset: str | None = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
     from aceglt.tickets.export import write_csv
@@ -66,14 +63,16 @@ def predict(
 
 @app.command()
 @guarded
+@with_help
 def bench(
-    ticket: TicketFile,
-    repeats: Annotated[int, typer.Option(help="Measurements of each variant.")] = 30,
-    json_file: Annotated[Path | None, option("Write the measurements to this file too.", "--json")] = None,
-    plot: Annotated[Path | None, option("Draw the latencies into this HTML file.")] = None,
-    device: Device = "auto",
-    data_root: DataRoot = None,
-    dataset: Source = None,
+    ticket: Path,
+    *,
+    repeats: int = 30,
+    json_file: Path | None = None,
+    plot: Path | None = None,
+    device: str = "auto",
+    data_root: Path | None = None,
+    dataset: str | None = None,
 ) -> None:
     """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
     from aceglt.files import write_json
@@ -92,13 +91,8 @@ def bench(
 
 @app.command()
 @guarded
-def export(
-    ticket: TicketFile,
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    format: Annotated[
-        str, typer.Option(help="pyg (a Python file that needs torch alone), torch-export or onnx.")
-    ] = "pyg",
-) -> None:
+@with_help
+def export(ticket: Path, out: Path, *, format: str = "pyg") -> None:
     """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
     from aceglt.tickets.ticket import Ticket
 
