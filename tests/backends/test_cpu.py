@@ -43,7 +43,7 @@ class Noting(Workers):
 
     def __init__(self, lent: int = 1) -> None:
         super().__init__(worth=0)
-        self.lend(lent)
+        self.lent = lent
         self.pieces: list[tuple[str, int, int]] = []
 
     def divide(self, kernel: Any, work: Any, *arguments: Any, size: int = 0, pieces: int = 4) -> None:
@@ -180,7 +180,7 @@ def test_an_error_in_a_helper_is_not_lost(workers: Workers) -> None:
         started.set()
         raise ValueError("in a piece")
 
-    workers.lend(2)
+    workers.lent = 2
     with pytest.raises(ValueError, match="in a piece"):
         workers.divide(kernel, 100)
 

@@ -250,28 +250,6 @@ def _entries(rowptr: Any, row: int) -> slice:
     return slice(rowptr[row], rowptr[row + 1])
 
 
-@_compiled
-def sum_places(
-    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
-) -> None:
-    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
-    room for them, how many each row has, after its place in `begin`."""
-    there = np.zeros(width, np.bool_)
-    for i in range(first, last):
-        for k in range(rowptr[i], rowptr[i + 1]):
-            for c in x_col[_entries(of_x, col[k])]:
-                there[c] = True
-        at = begin[i] if len(out) else 0
-        for c in range(width):
-            if there[c]:
-                if len(out):
-                    out[at] = c
-                at += 1
-                there[c] = False
-        if not len(out):
-            begin[i + 1] = at
-
-
 @_contracted
 def sums(
     first: int, last: int, rowptr: Any, col: Any, values: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any

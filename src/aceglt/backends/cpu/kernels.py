@@ -227,19 +227,19 @@ class Sums:
     """A CSR matrix, of changing values, times sparse features X: where the product has entries, and what they are."""
 
     def __init__(self, kernels: CompiledKernels, rowptr: Tensor, col: Tensor, x: Tensor) -> None:
+        from scipy.sparse import csr_array  # here: only these sums pay for the import
+
         self._run, self._matrix = kernels.run, (rowptr, col)
         self._x = x.crow_indices(), x.col_indices(), x.values()
-        self.rowptr, self.col = torch.zeros_like(rowptr), col[:0]
-        self._find(x.shape[1])
-        self.rowptr.copy_(self.rowptr.cumsum(0))
-        self.col = torch.empty(int(self.rowptr[-1]), dtype=col.dtype)
-        self._find(x.shape[1])
-        self._places = _array(self.rowptr), _array(self.col), x.shape[1]
 
-    def _find(self, width: int) -> None:
-        """How many entries each row has; with room for them, where they are."""
-        rowptr, col = self._matrix
-        self._run("sum_places", rowptr, rowptr, col, *self._x[:2], width, self.rowptr, self.col)
+        def pattern(rows: Tensor, cols: Tensor, width: int) -> Any:
+            ones = _array(torch.ones(len(cols), dtype=torch.bool))
+            return csr_array((ones, _array(cols), _array(rows)), shape=(len(rows) - 1, width))
+
+        there = pattern(rowptr, col, x.shape[0]) @ pattern(*self._x[:2], x.shape[1])
+        there.sort_indices()
+        self.rowptr, self.col = torch.from_numpy(there.indptr), torch.from_numpy(there.indices)
+        self._places = there.indptr, there.indices, x.shape[1]
 
     def of(self, values: Tensor) -> Tensor:
         """The product's entries, from the matrix's."""

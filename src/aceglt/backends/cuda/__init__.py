@@ -15,8 +15,8 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone
 from aceglt.backends.base import Place, Start
 from aceglt.backends.cuda.capture import captured
-from aceglt.backends.fields import FieldPasses, Fields
-from aceglt.backends.reference import PlainElements, PlainPasses, Reference
+from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
 from aceglt.numerics.kernels import Kernels
@@ -84,10 +84,10 @@ class Cuda(Reference):
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> FieldPasses:
-        return FieldPasses(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+        return Passes(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton
 
         return FusedElements(backbone, start)
