@@ -1,4 +1,4 @@
-"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.calls` calls them where numba is installed.
+"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.kernels` calls them where numba is installed.
 
 Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
 What an element comes to does not depend on how the whole is cut.
@@ -53,7 +53,7 @@ def _lanes(key: Any, begin: int, words: Any) -> Any:
 
 @_compiled
 def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
-    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
+    """`rng.keep_mask` of some rows: out [rows, 4 · words of a row]."""
     words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
     for i in range(first, last):
         drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)

@@ -95,22 +95,18 @@ class CompiledKernels(Kernels):
             self.run("uniform", n, number, out[run])
         return out
 
-    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        drawn = self._keep(key, torch.zeros(1, dtype=torch.int64), n + -n % 4, drop, dtype)
-        return super().keep_mask(key, n, drop, dtype) if drawn is None else drawn[:, 0, :n].contiguous()
-
-    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
-        drawn = self._keep(key, rows, width, drop, dtype) if width % 4 == 0 else None
-        return super().keep_rows(key, rows, width, drop, dtype) if drawn is None else drawn
-
-    def _keep(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor | None:
-        count = len(rows) * width
-        if not self._serves(key, count) or dtype not in (torch.bool, *_FLOATS):
-            return None
-        out = torch.empty(len(key), len(rows), width, dtype=dtype)
+    def keep_mask(
+        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
+    ) -> Tensor:
+        lines, width = torch.zeros(1, dtype=torch.int64) if rows is None else rows, n + -n % 4
+        served = self._serves(key, len(lines) * width) and dtype in (torch.bool, *_FLOATS)
+        if not served or (rows is not None and n % 4):
+            return super().keep_mask(key, n, drop, dtype, rows)
+        out = torch.empty(len(key), len(lines), width, dtype=dtype)
         for run, number in enumerate(_unsigned(key)):
-            self.run("keep", len(rows), number, rows, rng.threshold(drop), out[run], size=_HASH * count)
-        return out
+            arguments = number, lines, rng.threshold(drop), out[run]
+            self.run("keep", len(lines), *arguments, size=_HASH * len(lines) * width)
+        return out[:, 0, :n].contiguous() if rows is None else out
 
     def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
         if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
