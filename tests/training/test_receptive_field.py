@@ -175,7 +175,7 @@ def test_features_of_some_nodes_drop_what_they_drop_among_all(density: float) ->
 def test_rows_draw_what_they_draw_in_the_whole_matrix(width: int) -> None:
     key, rows = rng.keys((0, 1), "rows"), torch.tensor([5, 0, 9])
     whole = rng.keep_mask(key, 10 * width, 0.4, torch.float32).view(2, 10, width)
-    assert torch.equal(rng.keep_rows(key, rows, width, 0.4, torch.float32), whole[:, rows])
+    assert torch.equal(rng.keep_mask(key, width, 0.4, torch.float32, rows), whole[:, rows])
 
 
 def test_masks_of_another_batch_do_not_change_the_field() -> None:

@@ -1,4 +1,5 @@
-"""Passes over the receptive fields of the nodes that are read, where that is less work than over the whole graph."""
+"""Forward passes: over the whole graph, or over the receptive fields of the nodes that are read, where that is less
+work."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backends.base import Place
-from aceglt.backends.reference import PlainPasses, PlainStep
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
@@ -80,10 +80,12 @@ class Fields:
         if val.scatter is not None:
             there = val.graph.batch(val.scatter(alive), loops, self._kernels)
             return self._site(batch, train, of_train), self._site(there, val, of_val)
-        if of_train is None or of_val is None or not _smaller(of_train[0], of_val[0], train.graph.num_nodes):
-            whole = self._site(batch, train, None)
-            return whole, whole
-        return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        if of_train is not None and of_val is not None:
+            work = 2 * len(of_train[0].nodes) + len(of_val[0].nodes)  # two passes forward and one back
+            if work <= _WORTH * train.graph.num_nodes:
+                return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        whole = self._site(batch, train, None)
+        return whole, whole
 
     def _site(self, graph: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
         if focus is None:
@@ -92,13 +94,8 @@ class Fields:
         return Site(graph.within(field), features, place, field)
 
 
-def _smaller(train: Field, val: Field, num_nodes: int) -> bool:
-    """Whether two passes forward and one back over fields are less work than one each over the whole."""
-    return 2 * len(train.nodes) + len(val.nodes) <= _WORTH * num_nodes
-
-
 @dataclass
-class FieldPasses(PlainPasses):
+class Passes:
     """The passes of one training at their sites; where these are the same, both share the stem."""
 
     network: Backbone
@@ -108,8 +105,9 @@ class FieldPasses(PlainPasses):
     units: Tensor | None = None
     """[H] bool: the hidden units of the first layer that are computed; None is all."""
 
-    def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
-        return FieldStep(self, weights, edge_values, self.train_site.features, self.val_site.features)
+    def step(self, weights: Weights, edge_values: Tensor) -> Step:
+        """The passes with these weights (prunable, others and buffers) and values [S, E] of the edges."""
+        return Step(self, weights, edge_values, self.train_site.features, self.val_site.features)
 
     def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Begin a validation pass, beside the training pass where there is something to spare for that."""
@@ -117,16 +115,16 @@ class FieldPasses(PlainPasses):
         return lambda: outputs
 
 
-class FieldStep(PlainStep):
-    """Passes with the same weights and edge values."""
+class Step:
+    """One pass of validation and one of training, with the same weights and edge values."""
 
-    def __init__(
-        self, passes: FieldPasses, weights: Weights, edge_values: Tensor, train: Features, val: Features
-    ) -> None:
+    def __init__(self, passes: Passes, weights: Weights, edge_values: Tensor, train: Features, val: Features) -> None:
         self._passes, self._weights, self._edge_values = passes, weights, edge_values
         self._train, self._val, self._state = train, val, None
 
     def validate(self) -> Callable[[], Tensor]:
+        """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
+        [S, N, C], which may be 0 at nodes that are not read."""
         passes = self._passes
         if passes.val_site is passes.train_site:
             with torch.no_grad():
@@ -141,6 +139,8 @@ class FieldStep(PlainStep):
         return val.outputs(self._passes.network.apply(self._weights, val.graph, values, self._val))
 
     def outputs(self, dropout: Dropout | None, features: Features | None = None) -> Tensor:
+        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read; or, without dropout, on
+        other features."""
         passes, train = self._passes, self._passes.train_site
         if features is not None:
             return train.outputs(passes.network.apply(self._weights, train.graph, self._edge_values, features))

@@ -108,7 +108,8 @@ class Features:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
         keep = keep if self._among is None else keep[:, self._drawn]
         if self.csr is None:
-            return DroppedFeatures(self.kernels, self.dense * keep.view(-1, *self.shape) * scale)
+            left = self.dense * keep.view(-1, *self.shape) * scale
+            return DroppedFeatures(self.kernels, left, left.transpose(1, 2))
         blocks = self._blocks
         if blocks is None or blocks.runs != keep.shape[0]:
             blocks = self._blocks = _Blocks(self.csr, keep.shape[0])
@@ -154,10 +155,9 @@ class Features:
 class DroppedFeatures:
     """Node features after dropout, which every run draws for itself: [S, N, F], or sparse with the runs as blocks."""
 
-    def __init__(self, kernels: Kernels, left: Tensor, transposed: Tensor | None = None) -> None:
+    def __init__(self, kernels: Kernels, left: Tensor, transposed: Tensor) -> None:
         self._kernels = kernels
-        self._left = left  # [S, N, F], or CSR [S·N, S·F]
-        self._transposed = transposed  # None, or CSR [S·F, S·N]
+        self._left, self._transposed = left, transposed  # [S, N, F] and [S, F, N], or CSR [S·N, S·F] and [S·F, S·N]
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
@@ -166,19 +166,17 @@ class DroppedFeatures:
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return self._left @ weight if self._transposed is None else self._blockwise(self._left, weight)
+        return self._times(self._left, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""
-        if self._transposed is None:
-            return self._left.transpose(1, 2) @ grad
-        return self._blockwise(self._transposed, grad)
+        return self._times(self._transposed, grad)
 
-    def _blockwise(self, left: Tensor, right: Tensor) -> Tensor:
-        """[S, n, H] of a block-diagonal matrix times the runs' matrices, stacked."""
-        runs, _, width = right.shape
-        out = right.new_empty(left.shape[0], width)
-        return self._kernels.product(left, right.reshape(-1, width), out).view(runs, -1, width)
+    def _times(self, left: Tensor, right: Tensor) -> Tensor:
+        """[S, n, H] of each run's matrix, or of a block of a sparse one, times right [S, m, H]."""
+        if not left.is_sparse_csr:
+            return left @ right
+        return self._kernels.product(left, right.reshape(-1, right.shape[2])).view(len(right), -1, right.shape[2])
 
 
 class _Blocks:

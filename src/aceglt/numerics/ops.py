@@ -113,20 +113,14 @@ def softmax_messages(
         logits = message * temperature.view(-1, 1, 1)
         top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
         if float((top - bottom).amax()) < safe_range:
-            return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
+            # Messages depend on their source alone: sums over arcs are sparse products, several times as fast, with one
+            # shift of the exponents for all targets, hence a range in which none of them loses all its terms.
+            exponential, isolated = (logits - top).exp(), (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
+            total = spmm(batch, torch.ones_like(scores), exponential) + isolated
+            return (spmm(batch, scores, exponential * message) / total).to(x.dtype)
     terms = scores, temperature, *(edge_terms or (None, None))
     result: Tensor = _SoftmaxMessages.apply(x, batch, arc_elements, *terms)
     return result
-
-
-def _source_softmax(batch: GraphBatch, message: Tensor, exponential: Tensor, scores: Tensor) -> Tensor:
-    """Messages that depend on their source alone: sums over arcs are sparse products, several times as fast.
-
-    It takes one shift of the exponents for all targets, hence a range in which none of them loses all its terms.
-    """
-    isolated = (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
-    total = spmm(batch, torch.ones_like(scores), exponential) + isolated
-    return spmm(batch, scores, exponential * message) / total
 
 
 def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: float = 1.0) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, Scoring, Start, Training
-from aceglt.backends.reference import PlainStep
+from aceglt.backends.fields import Step
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -159,7 +159,7 @@ class _Trainer:
         self.elements.update(grads, edges)
         self.progress.trained(loss.detach())
 
-    def _loss(self, step: PlainStep, weights: Weights, key: Tensor) -> Tensor:
+    def _loss(self, step: Step, weights: Weights, key: Tensor) -> Tensor:
         """[S] of the training pass: the problem's, plus the teacher's signal; or what tells outputs from those on
         permuted features, which are noise enough, so that nothing is dropped."""
         problem, contrast = self.problem, self.problem.contrast

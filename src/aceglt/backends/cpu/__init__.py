@@ -16,8 +16,8 @@ from aceglt.backends.cpu.gcn import CompiledGCN
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses, narrowed
 from aceglt.backends.cpu.workers import Spare, side_by_side
-from aceglt.backends.fields import Fields
-from aceglt.backends.reference import PlainElements, PlainPasses, Reference
+from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 
@@ -49,12 +49,12 @@ class Cpu(Reference):
             return passes
         return narrowed(passes, self._fields, backbone.prunable.split(start.masks.weights), self.thresholds)
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
-        if self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1]):
-            return CompiledElements(backbone, start, active, self.thresholds.compact, self.kernels)
-        return AliveElements(backbone, start, active, self.thresholds.compact)
+        compiled = self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1])
+        made = CompiledElements if compiled else AliveElements
+        return made(backbone, start, active, self.thresholds.compact, self.kernels)
 
     def group_size(self, runs: int, at_once: int | None) -> int:
         return at_once or 1

@@ -1,4 +1,4 @@
-"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.calls` calls them where numba is installed.
+"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.kernels` calls them where numba is installed.
 
 Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
 What an element comes to does not depend on how the whole is cut.
@@ -52,7 +52,7 @@ def _lanes(key: Any, begin: int, words: Any) -> Any:
 
 @_compiled
 def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
-    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
+    """`rng.keep_mask` of some rows: out [rows, 4 · words of a row]."""
     words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
     for i in range(first, last):
         drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)
@@ -247,28 +247,6 @@ def inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, o
 def _entries(rowptr: Any, row: int) -> slice:
     """Where a row of a CSR matrix is among the entries."""
     return slice(rowptr[row], rowptr[row + 1])
-
-
-@_compiled
-def sum_places(
-    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
-) -> None:
-    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
-    room for them, how many each row has, after its place in `begin`."""
-    there = np.zeros(width, np.bool_)
-    for i in range(first, last):
-        for k in range(rowptr[i], rowptr[i + 1]):
-            for c in x_col[_entries(of_x, col[k])]:
-                there[c] = True
-        at = begin[i] if len(out) else 0
-        for c in range(width):
-            if there[c]:
-                if len(out):
-                    out[at] = c
-                at += 1
-                there[c] = False
-        if not len(out):
-            begin[i + 1] = at
 
 
 @_contracted

@@ -169,9 +169,12 @@ def read_units(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
 class AliveElements(PlainElements):
     """Weights and scores of a run in training, matrix by matrix, so that gradients are used as they come."""
 
-    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float) -> None:
+    def __init__(
+        self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float, kernels: CompiledKernels
+    ) -> None:
         """`active` are the parts of matrices, by name, that take part in products without the rest of them; `compact`
         see `Thresholds`."""
+        self._kernels = kernels
         alive, scored = backbone.prunable.split(start.masks.weights), bool(start.scoring and start.scoring.weights)
         self._storage = {name: _Storage(part, scored, active.get(name), compact) for name, part in alive.items()}
         super().__init__(backbone, start)
@@ -237,17 +240,6 @@ class AliveElements(PlainElements):
 
 class CompiledElements(AliveElements):
     """Compiled kernels update everything, in one pass over each matrix where plain torch has several."""
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        start: Start,
-        active: Mapping[str, Active],
-        compact: float,
-        kernels: CompiledKernels,
-    ) -> None:
-        self._kernels = kernels
-        super().__init__(backbone, start, active, compact)
 
     def _start(self, training: Training, score_decay: float) -> None:
         self._adam = Adam(self._kernels, training.lr, self.edge_values)

@@ -93,22 +93,18 @@ class CompiledKernels(Kernels):
             self.run("uniform", n, number, out[run])
         return out
 
-    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        drawn = self._keep(key, torch.zeros(1, dtype=torch.int64), n + -n % 4, drop, dtype)
-        return super().keep_mask(key, n, drop, dtype) if drawn is None else drawn[:, 0, :n].contiguous()
-
-    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
-        drawn = self._keep(key, rows, width, drop, dtype) if width % 4 == 0 else None
-        return super().keep_rows(key, rows, width, drop, dtype) if drawn is None else drawn
-
-    def _keep(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor | None:
-        count = len(rows) * width
-        if not self._serves(key, count) or dtype not in (torch.bool, *_FLOATS):
-            return None
-        out = torch.empty(len(key), len(rows), width, dtype=dtype)
+    def keep_mask(
+        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
+    ) -> Tensor:
+        lines, width = torch.zeros(1, dtype=torch.int64) if rows is None else rows, n + -n % 4
+        served = self._serves(key, len(lines) * width) and dtype in (torch.bool, *_FLOATS)
+        if not served or (rows is not None and n % 4):
+            return super().keep_mask(key, n, drop, dtype, rows)
+        out = torch.empty(len(key), len(lines), width, dtype=dtype)
         for run, number in enumerate(_unsigned(key)):
-            self.run("keep", len(rows), number, rows, rng.threshold(drop), out[run], size=_HASH * count)
-        return out
+            arguments = number, lines, rng.threshold(drop), out[run]
+            self.run("keep", len(lines), *arguments, size=_HASH * len(lines) * width)
+        return out[:, 0, :n].contiguous() if rows is None else out
 
     def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
         if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
@@ -227,19 +223,19 @@ class Sums:
     """A CSR matrix, of changing values, times sparse features X: where the product has entries, and what they are."""
 
     def __init__(self, kernels: CompiledKernels, rowptr: Tensor, col: Tensor, x: Tensor) -> None:
+        from scipy.sparse import csr_array  # here: only these sums pay for the import
+
         self._run, self._matrix = kernels.run, (rowptr, col)
         self._x = x.crow_indices(), x.col_indices(), x.values()
-        self.rowptr, self.col = torch.zeros_like(rowptr), col[:0]
-        self._find(x.shape[1])
-        self.rowptr.copy_(self.rowptr.cumsum(0))
-        self.col = torch.empty(int(self.rowptr[-1]), dtype=col.dtype)
-        self._find(x.shape[1])
-        self._places = _array(self.rowptr), _array(self.col), x.shape[1]
 
-    def _find(self, width: int) -> None:
-        """How many entries each row has; with room for them, where they are."""
-        rowptr, col = self._matrix
-        self._run("sum_places", rowptr, rowptr, col, *self._x[:2], width, self.rowptr, self.col)
+        def pattern(rows: Tensor, cols: Tensor, width: int) -> Any:
+            ones = _array(torch.ones(len(cols), dtype=torch.bool))
+            return csr_array((ones, _array(cols), _array(rows)), shape=(len(rows) - 1, width))
+
+        there = pattern(rowptr, col, x.shape[0]) @ pattern(*self._x[:2], x.shape[1])
+        there.sort_indices()
+        self.rowptr, self.col = torch.from_numpy(there.indptr), torch.from_numpy(there.indices)
+        self._places = there.indptr, there.indices, x.shape[1]
 
     def of(self, values: Tensor) -> Tensor:
         """The product's entries, from the matrix's."""

@@ -13,7 +13,7 @@ from aceglt.backends.cpu.elements import Active, Thresholds, alive_rows, read_un
 from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, ReadyFeatures, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.workers import Spare
-from aceglt.backends.fields import FieldPasses, Fields, FieldStep, Site
+from aceglt.backends.fields import Fields, Passes, Site, Step
 from aceglt.numerics.features import Features
 
 
@@ -52,7 +52,7 @@ def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | Non
 
 
 @dataclass
-class CpuPasses(FieldPasses):
+class CpuPasses(Passes):
     """Passes that read what alive weights read, and nothing else."""
 
     spare: Spare | None = None
@@ -60,13 +60,13 @@ class CpuPasses(FieldPasses):
     active: Mapping[str, Active] = field(default_factory=dict)
     """The parts of the first two matrices that take part, by name."""
 
-    def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
+    def step(self, weights: Weights, edge_values: Tensor) -> Step:
         train, val, first = self.train_site.features, self.val_site.features, self.network.chain[:1]
         if self.units is not None:
             weights = {**weights, **{name: weights[name][..., self.units] for name in first[0].along}}
         if self.shared is not None:
             train, val = self.shared.ready(weights[first[0].weights[0]].detach(), train, val)
-        return FieldStep(self, weights, edge_values, train, val)
+        return Step(self, weights, edge_values, train, val)
 
     def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
         begun = None if self.spare is None or self.network.buffers else self.spare.submit(validate)
