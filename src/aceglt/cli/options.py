@@ -77,8 +77,8 @@ def _parameter(name: str) -> Parameter:
     help = escape(about["help"].format(default=field.default))
     made = typer.Option(*about["options"], help=help, rich_help_panel=about["panel"], show_default=about["shown"])
     default = False if flag else field.default if about["shown"] else None
-    annotation = Annotated[bool if flag else text.get(name, kind) | None, made]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    wanted = bool if flag else text.get(name, kind) | None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, made])
 
 
 def read_seeds(text: str) -> Sequence[int] | int:
