@@ -22,7 +22,7 @@ from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks, share
 from aceglt.pruning.ranking import lowest
 from aceglt.report.terminal import print_benchmark
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import inference_macs
 
 
 def random_ticket(

@@ -10,13 +10,12 @@ from typing import Any
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
-from aceglt.reproduction.grid import entry_of, fill
+from aceglt.reproduction.grid import entry_of, fill, quotes
 from aceglt.reproduction.layouts import OURS, PAPER_AXES
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
-from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.registry import Exhibit, exhibit
-from aceglt.reproduction.summary import Found, levels_csv, runs_table
+from aceglt.reproduction.summary import Found, levels_csv
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.statistics import CRITERIA, mean_std
@@ -91,7 +90,7 @@ def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:
 
 def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
     filled = fill(wanted.grid, wanted.title, found)
-    return reproduced(wanted, filled, runs_table(found), found, wanted.notes, plots)
+    return reproduced(wanted, filled, found, wanted.notes, plots)
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
@@ -253,7 +252,7 @@ def _winner(group: Group, method: str, criterion: str, sparsity: bool = False) -
 
 
 def _quoted(group: Group, method: str) -> str:
-    entry = quote("table1", f"{group.backbone}/{method}", f"{group.dataset}/{group.axis}")
+    entry = quotes("table1").get((f"{group.backbone}/{method}", f"{group.dataset}/{group.axis}"))
     return entry.text if entry else ""
 
 

@@ -27,14 +27,13 @@ from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
-from aceglt.problems.split import PER_CLASS
+from aceglt.problems.node import PER_CLASS
 from aceglt.reproduction.layouts import OUR_SETTINGS
 from aceglt.reproduction.tables import csv_rows
-from aceglt.searches.levels import Search, prune_iteratively
+from aceglt.searches.levels import Search, enough, prune_iteratively
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State
 from aceglt.searches.statistics import mean_std
-from aceglt.searches.stopping import enough
 from aceglt.training.setup import build_backbone, pick_device
 from study.prototypes import PROTOTYPES
 

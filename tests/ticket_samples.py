@@ -14,7 +14,7 @@ from aceglt.config import Config
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import inference_macs
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 

@@ -6,11 +6,12 @@ import logging
 import platform
 import resource
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,11 +31,10 @@ from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir
-from aceglt.searches.levels import Search, SearchObserver, prune_iteratively
+from aceglt.searches.levels import Search, SearchObserver, enough, prune_iteratively
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State
 from aceglt.searches.statistics import best_level
-from aceglt.searches.stopping import enough
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.determinism import deterministic_torch
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from aceglt.config.keywords import Settings
 
 TICKETS = ("best", "all", "none")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -147,15 +146,16 @@ def search(
         _check_processes(config, backbone)
         if own.prunable is not None:
             config = config.replace(prunable=tuple(name for name, _ in backbone.prunable.shapes))
-        run = stack.enter_context(RunDir(out)) if out is not None and processes.leads() else None
+        leads = processes.leads()
+        run = stack.enter_context(RunDir(out)) if out is not None and leads else None
         planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
         plan = processes.agreed(_plan(planner, run))
         stack.callback(return_memory)
-        runner = _Runner(planner, plan, method, run, tickets, observer, command)
+        policy, heard = (tickets, observer) if leads else ("none", None)
+        runner = _Runner(planner, plan, method, run, policy, heard, command)
         if run is not None:
             run.claim(runner.config, problem.fingerprint)
-        if tensorboard and run is not None:
-            runner.scalars = stack.enter_context(Scalars(run.tensorboard))
+            runner.scalars = stack.enter_context(Scalars(run.tensorboard)) if tensorboard else None
         return runner.go()
 
 
@@ -169,11 +169,11 @@ def _plan(planner: Planner, run: RunDir | None) -> Plan:
 
 def _check_processes(config: Config, backbone: Backbone) -> None:
     count = processes.count()
-    for name in ("partitions", "parts_per_step"):
-        if getattr(config.training, name) < count:
+    for name, found in (("partitions", config.training.partitions), ("parts_per_step", config.training.parts_per_step)):
+        if found < count:
             raise ConfigError(
                 f"{count} processes share the parts of a step, so partitions and parts_per_step must be {count} or "
-                f"more, found {name} {getattr(config.training, name)}"
+                f"more, found {name} {found}"
             )
     if count > 1 and backbone.buffers:
         raise ConfigError(
@@ -182,69 +182,70 @@ def _check_processes(config: Config, backbone: Backbone) -> None:
         )
 
 
+@dataclass
 class _Runner:
-    """Takes the state through its stages and writes down each."""
+    """Takes the state through its stages and writes down each; as the search's observer, it logs phases and readings of
+    the test set."""
 
-    fell_back = False
+    planner: Planner
+    plan: Plan
+    method: Method
+    run: RunDir | None
+    policy: str
+    observer: SearchObserver | None
+    command: str
+    scalars: Scalars | None = None
+    fell_back: bool = False
     """Whether memory ran out once."""
+    kept: dict[int, list[Ticket]] = field(default_factory=dict)
+    """By level; used when there is no run directory."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        plan: Plan,
-        method: Method,
-        run: RunDir | None,
-        policy: str,
-        observer: SearchObserver | None,
-        command: str,
-    ) -> None:
-        self.planner, self.problem, self.method = planner, planner.problem, method
-        self.run, self.policy = run, policy if processes.leads() else "none"
-        self.observer = _Logged(run, observer if processes.leads() else None)
-        self.command = command
-        self.scalars: Scalars | None = None
-        self.kept: dict[int, list[Ticket]] = {}  # by level; used when there is no run directory
-        self._follow(plan)
+    def __post_init__(self) -> None:
+        self.problem = self.planner.problem
+        self._follow(self.plan)
 
     def _follow(self, plan: Plan) -> None:
         """Search as a plan says."""
         self.plan = plan
-        planned = self.planner.config
-        self.config = planned.replace(checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
-        self.search = Search(
-            self.problem,
-            self.planner.variant(plan.checkpoint_blocks),
-            self.method,
-            self.config,
-            self.observer,
-            plan.runs_at_once if self.problem.device.type == "cuda" else None,
-            build_parts(self.config),
-        )
+        self.config = self.planner.config.replace(checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
+        backbone, parts = self.planner.variant(plan.checkpoint_blocks), build_parts(self.config)
+        at_once = plan.runs_at_once if self.problem.device.type == "cuda" else None
+        self.search = Search(self.problem, backbone, self.method, self.config, self, at_once, parts)
+
+    def on_phase(self, level: int, phase: str) -> None:
+        self._log("phase", level=level, phase=phase)
+        if self.observer is not None:
+            self.observer.on_phase(level, phase)
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        if self.observer is not None:
+            self.observer.on_epoch(epoch, epochs, runs, best)
+
+    def on_test(self, level: int) -> None:
+        self._log("test read", level=level)
+        if self.observer is not None:
+            self.observer.on_test(level)
 
     def go(self) -> SearchResult:
-        state = self._load()
-        self._begin(state)
-        for state, params in prune_iteratively(self, state, lambda state: enough(self.search, state)):
+        state = start = self._begin()
+        for state, params in self._stages(start):
             if params is not None:
                 self._keep_tickets(state, params)
-            self._reached(state)
+            if self.run is not None:  # the state first, then what is derived from it
+                checkpoint.save(self.run.checkpoint, state)
+                self.run.final.unlink(missing_ok=True)
+                self._publish(state, finished=False)
             if params is not None:
                 self._log("level", level=state.level, val=state.records[-1].outcome.val)
         return self._finish(state)
 
-    def train_dense(self, state: State) -> State:
-        return self._fitting(Search.train_dense, state)
-
-    def select(self, state: State) -> State:
-        return self._fitting(Search.select, state)
-
-    def retrain(self, state: State) -> tuple[State, Params]:
-        return self._fitting(Search.retrain, state)
-
-    def _fitting(self, stage: Callable[[Search, State], T], state: State) -> T:
-        """A stage of the search; where memory runs out, once more with a plan that needs less, and only once."""
+    def _stages(self, state: State) -> Iterator[tuple[State, Params | None]]:
+        """The search from a state on; where memory runs out, once more with a plan that needs less, and only once."""
         try:
-            return stage(self.search, state)
+            for reached in prune_iteratively(self.search, state, partial(enough, self.search)):
+                state = reached[0]
+                yield reached
+            return
         except torch.OutOfMemoryError as problem:
             smaller = self.planner.smaller(self.plan)
             if self.fell_back or smaller is None or processes.count() > 1:
@@ -257,14 +258,13 @@ class _Runner:
         if self.run is not None:
             self.run.change(self.config, self.problem.fingerprint)
         self._record_plan("out of memory; now")
-        return self._fitting(stage, state)
+        yield from self._stages(state)
 
     def _record_plan(self, said: str) -> None:
         """Say how memory is used, unless nothing is out of the ordinary, and write it down."""
         plan = self.plan
         if self.run is not None:
-            recorded = self.run.read_environment()
-            kept = {name: recorded[name] for name in ("peak_memory",) if name in recorded}
+            kept = {name: value for name, value in self.run.read_environment().items() if name == "peak_memory"}
             facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
             write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
@@ -272,27 +272,17 @@ class _Runner:
         if processes.leads() and not (plan.fits and self.planner.asked_for(plan)):
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
 
-    def _load(self) -> State:
-        state = State()
-        if self.run is not None:
-            saved = next((path for path in (self.run.checkpoint, self.run.final) if path.exists()), None)
-            state = checkpoint.load(saved, self.search.total, len(self.config.seeds)) if saved else state
-        return processes.agreed(state).to(self.problem.device)
-
-    def _begin(self, state: State) -> None:
+    def _begin(self) -> State:
+        """The state to go on from."""
+        state, run = State(), self.run
+        if run is not None and (saved := [path for path in (run.checkpoint, run.final) if path.exists()]):
+            state = checkpoint.load(saved[0], self.search.total, len(self.config.seeds))
+        state = processes.agreed(state).to(self.problem.device)
         self._record_plan("training with")
-        if self.run is None:
-            return
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
-        if state.dense is not None:
+        if run is not None and state.dense is not None:
             self._publish(state, finished=False)
-
-    def _reached(self, state: State) -> None:
-        """A stage is done: save the state first, then what is derived from it."""
-        if self.run is not None:
-            checkpoint.save(self.run.checkpoint, state)
-            self.run.final.unlink(missing_ok=True)
-            self._publish(state, finished=False)
+        return state
 
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)
@@ -317,10 +307,10 @@ class _Runner:
     def _ticket(self, state: State, params: Params, i: int) -> Ticket:
         assert state.masks is not None
         assert state.dense is not None
-        one = slice(i, i + 1)
-        outcome, dense = state.records[-1].outcome, state.dense
-        masks = state.masks[one]
-        start = self.search.start[one]
+        one, record, problem = slice(i, i + 1), state.records[-1], self.problem
+        masks, start = state.masks[one], self.search.start[one]
+        readings = {"": record.outcome, "dense_": state.dense}
+        edge_features = self.search.backbone.edge_features
         return Ticket(
             config=self.config,
             seed=self.config.seeds[i],
@@ -329,21 +319,20 @@ class _Runner:
             initial=Params(start.prunable * masks.weights, start.other).to("cpu"),
             trained=params[one].to("cpu"),
             metrics={
-                "val": outcome.val[i],
-                "test": outcome.test[i] if outcome.test else None,
-                "dense_val": dense.val[i],
-                "dense_test": dense.test[i] if dense.test else None,
+                f"{of}{name}": values[i] if values else None
+                for of, found in readings.items()
+                for name, values in (("val", found.val), ("test", found.test))
             },
             sizes={
-                "in_features": self.problem.x.shape[1],
-                "out_features": self.problem.out_features,
-                "macs": self.search.macs(state.records[-1].alive),
+                "in_features": problem.x.shape[1],
+                "out_features": problem.out_features,
+                "macs": self.search.macs(record.alive),
                 "dense_macs": self.search.macs(),
-                **({"edge_features": read} if (read := self.search.backbone.edge_features) else {}),
+                **({"edge_features": edge_features} if edge_features else {}),
             },
-            graph=replace(self.problem.graph.to("cpu"), edge_attr=None),
-            fingerprint=self.problem.graph.fingerprint,
-            several=self.problem.several,
+            graph=replace(problem.graph.to("cpu"), edge_attr=None),
+            fingerprint=problem.graph.fingerprint,
+            several=problem.several,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
@@ -360,37 +349,25 @@ class _Runner:
                 path.unlink()
 
     def _finish(self, state: State) -> SearchResult:
-        results = self._publish(state, finished=True)
-        if self.run is None:
+        results, run = self._publish(state, finished=True), self.run
+        if run is None:
             return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
-        tickets = sorted(self.run.tickets.glob("level_*.safetensors"))
-        notes = self._report()
-        if self.run.checkpoint.exists():
-            self.run.checkpoint.replace(self.run.final)
-        self._record_memory()
-        self._log("finish", level=state.level)
-        return SearchResult(self.config, results, [self._read_ticket(path) for path in tickets], self.run.path, notes)
-
-    def _read_ticket(self, path: Path) -> Ticket:
-        assert self.run is not None
+        notes = []
         try:
-            return Ticket.load(path)
-        except TicketError as problem:
-            raise RunError(f"{problem}; without {self.run.final} the same command makes all tickets again") from None
-
-    def _record_memory(self) -> None:
-        assert self.run is not None
-        recorded = self.run.read_environment()
-        peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
-        write_checked_json(self.run.environment, {**recorded, "peak_memory": peak})
-
-    def _report(self) -> list[str]:
-        assert self.run is not None
-        try:
-            write_report(load_runs([self.run.path], self.run.path), self.run.report)
+            write_report(load_runs([run.path], run.path), run.report)
         except ReportUnavailable as problem:
-            return [str(problem)]
-        return []
+            notes = [str(problem)]
+        if run.checkpoint.exists():
+            run.checkpoint.replace(run.final)
+        recorded = run.read_environment()
+        peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
+        write_checked_json(run.environment, {**recorded, "peak_memory": peak})
+        self._log("finish", level=state.level)
+        try:
+            tickets = [Ticket.load(path) for path in sorted(run.tickets.glob("level_*.safetensors"))]
+        except TicketError as problem:
+            raise RunError(f"{problem}; without {run.final} the same command makes all tickets again") from None
+        return SearchResult(self.config, results, tickets, run.path, notes)
 
     def _log(self, event: str, **facts: Any) -> None:
         if self.run is not None:
@@ -398,11 +375,8 @@ class _Runner:
 
 
 def _level_to_keep(results: Mapping[str, Any]) -> int:
-    winner = best_level(results)
-    if winner is not None:
-        return int(winner["level"])
-    levels = results["levels"]
-    return int(max(levels, key=lambda lv: sum(lv["val"]))["level"]) if levels else 0
+    best = max(results["levels"], key=lambda level: sum(level["val"]), default={"level": 0})
+    return int((best_level(results) or best)["level"])
 
 
 def _environment(device: torch.device) -> dict[str, Any]:
@@ -423,26 +397,3 @@ def _peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in kilobytes
-
-
-class _Logged:
-    """Passes progress on, and logs phases and every reading of the test set."""
-
-    def __init__(self, run: RunDir | None, observer: SearchObserver | None) -> None:
-        self._run, self._observer = run, observer
-
-    def on_phase(self, level: int, phase: str) -> None:
-        if self._run is not None:
-            self._run.log("phase", level=level, phase=phase)
-        if self._observer is not None:
-            self._observer.on_phase(level, phase)
-
-    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
-        if self._observer is not None:
-            self._observer.on_epoch(epoch, epochs, runs, best)
-
-    def on_test(self, level: int) -> None:
-        if self._run is not None:
-            self._run.log("test read", level=level)
-        if self._observer is not None:
-            self._observer.on_test(level)

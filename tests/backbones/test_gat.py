@@ -23,7 +23,7 @@ from aceglt.backbones import GAT, Dropout, build
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import inference_macs
 
 HIDDEN, HEADS = 4, 3
 

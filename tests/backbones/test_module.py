@@ -24,7 +24,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import inference_macs
 from aceglt.training import fit as train
 from aceglt.training.fit import Fit, Scoring, Training, fit
 

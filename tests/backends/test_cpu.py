@@ -43,7 +43,7 @@ class Noting(Workers):
 
     def __init__(self, lent: int = 1) -> None:
         super().__init__(worth=0)
-        self.lend(lent)
+        self.lent = lent
         self.pieces: list[tuple[str, int, int]] = []
 
     def divide(self, kernel: Any, work: Any, *arguments: Any, size: int = 0, pieces: int = 4) -> None:
@@ -60,9 +60,9 @@ class Noting(Workers):
         lambda by: by.uniform(KEY, 101),
         lambda by: by.keep_mask(KEY, 103, 0.3),
         lambda by: by.keep_mask(KEY, 104, 0.6, torch.float32),
-        lambda by: by.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 8, 0.5, torch.float64),
-        lambda by: by.keep_rows(KEY, torch.tensor([5, 0, 9, 2]), 7, 0.5, torch.float32),
-        lambda by: by.keep_rows(KEY, torch.tensor([5, 0]), 8, 0.5, torch.bfloat16),
+        lambda by: by.keep_mask(KEY, 8, 0.5, torch.float64, torch.tensor([5, 0, 9, 2])),
+        lambda by: by.keep_mask(KEY, 7, 0.5, torch.float32, torch.tensor([5, 0, 9, 2])),
+        lambda by: by.keep_mask(KEY, 8, 0.5, torch.bfloat16, torch.tensor([5, 0])),
         lambda by: by.keep_mask(KEY, 40, 1.0),
         lambda by: by.keep_mask(KEY, 0, 0.5),
     ],
@@ -77,7 +77,7 @@ def test_draws_are_the_same_bit_by_bit(draw: Callable[[Kernels], Tensor], thread
 def test_dropping_is_scaling_what_is_kept(rows: Tensor | None) -> None:
     key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
     h = torch.rand(1, n, 12)
-    kept = rng.keep_rows(key, torch.arange(n) if rows is None else rows, 12, 0.3, h.dtype)
+    kept = rng.keep_mask(key, 12, 0.3, h.dtype, torch.arange(n) if rows is None else rows)
     dropped = COMPILED.dropped(key, h, rows, 0.3)
     assert dropped is not None
     assert torch.equal(dropped, h * (kept * (1 / 0.7)))
@@ -180,7 +180,7 @@ def test_an_error_in_a_helper_is_not_lost(workers: Workers) -> None:
         started.set()
         raise ValueError("in a piece")
 
-    workers.lend(2)
+    workers.lent = 2
     with pytest.raises(ValueError, match="in a piece"):
         workers.divide(kernel, 100)
 
@@ -337,10 +337,10 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(dtype: torch.dtyp
         weight, score, product, moments = first.clone(), last.clone(), first * last, first.new_zeros(4, n)
         workers = Noting(threads)
         adam = Adam(CompiledKernels(workers=workers), 0.1, weight)
-        rules = adam.rule((decays[0], 0.0), decays[1:])
+        rules = adam.rules((decays[0], 0.0), decays[1:])
         for grad in grads:
             adam.advance()
-            adam.update_product(weight, score, product, grad, moments, rules)
+            adam.update(weight, grad, moments, rules, product, scores=score)
         assert torch.equal(product, weight * score)
         assert len(workers.pieces) >= threads * len(grads)
         return torch.stack([weight, score])

@@ -45,15 +45,8 @@ def test_spmm(width: int, shared: bool) -> None:
     matrix = torch.rand(rows if shared else runs * rows, columns if shared else runs * columns, generator=generator(0))
     matrix = (matrix * (matrix > 0.6)).to(DEVICE)
     dense = torch.rand(runs * columns, width, generator=generator(1)).to(DEVICE)
-    csr = to_csr(matrix)
-    out = kernels.spmm(
-        csr.crow_indices(),
-        csr.col_indices(),
-        csr.values(),
-        dense,
-        dense.new_empty(runs * rows, width),
-        (rows, columns) if shared else None,
-    )
+    out = dense.new_empty(runs * rows, width)
+    kernels.spmm(to_csr(matrix), dense, out, shared)
     expected = matrix @ dense.view(runs, columns, width) if shared else matrix @ dense
     torch.testing.assert_close(out, expected.reshape(-1, width))
 
@@ -70,13 +63,12 @@ def test_sddmm(width: int) -> None:
 @pytest.mark.parametrize("width", [8, 6])
 def test_keep_draws_what_torch_draws(width: int) -> None:
     key, rows = rng.keys((0, 1), "keep"), torch.tensor([5, 0, 9])
-    constants = rng.GOLDEN, rng.MIX_1, rng.MIX_2
     whole = torch.empty(2, 10 * width, device=DEVICE)
-    kernels.keep(key.to(DEVICE), whole, None, constants, rng.threshold(0.4))
+    kernels.keep(key.to(DEVICE), whole, None, 0.4)
     expected = rng.keep_mask(key, 10 * width, 0.4, torch.float32)
     assert torch.equal(whole.cpu(), expected)
     some = torch.empty(2, 3, width, device=DEVICE)
-    kernels.keep(key.to(DEVICE), some, rows.to(DEVICE), constants, rng.threshold(0.4))
+    kernels.keep(key.to(DEVICE), some, rows.to(DEVICE), 0.4)
     assert torch.equal(some.cpu(), expected.view(2, 10, width)[:, rows])
 
 

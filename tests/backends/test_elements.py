@@ -14,7 +14,8 @@ from aceglt.backends.base import Place, Scoring, Start, Training
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses
-from aceglt.backends.reference import PlainElements, PlainPasses
+from aceglt.backends.fields import Passes
+from aceglt.backends.reference import PlainElements
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
@@ -42,7 +43,7 @@ class Noting(Cpu):
         self.made_passes = super().passes(backbone, train, val, start)
         return self.made_passes
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         self.made_elements = super().elements(backbone, start, passes)
         return self.made_elements
 
@@ -187,6 +188,6 @@ def test_what_is_stored_falls_with_what_is_alive(scoring: Scoring | None) -> Non
         masks = random_masks(total, Counts(int(share * total.weights), total.edges))
         scores = None if scoring is None else initial_scores(rng.keys((0,), "scores"), masks)
         start = Start(backbone.init((0,)), masks, Training(0.1, 0.0), scoring, scores, {})
-        elements = AliveElements(backbone, start, {}, compact=0.7)
-        stored.append(elements.stored)
+        elements = AliveElements(backbone, start, {}, 0.7, KERNELS["plain"])
+        stored.append(sum(part.numel() for part in elements.weights.values()))
     assert stored[0] >= total.weights > 0.3 * total.weights > stored[1]

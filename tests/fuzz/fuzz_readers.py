@@ -40,8 +40,8 @@ from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketE
 from aceglt.files import tensors as storage
 from aceglt.methods.build import build_method
 from aceglt.problems.base import Problem
+from aceglt.report import load_runs
 from aceglt.report import terminal as show
-from aceglt.report.load import load_runs
 from aceglt.report.page import render
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from samples import generator
 from torch import Tensor
 
+from aceglt.numerics.csr import as_csr, dense_blocks, stored_bytes, take_columns, take_rows, transposed
 from aceglt.numerics.features import Features
-from aceglt.numerics.sparse import as_csr, dense_blocks, stored_bytes, take_columns, take_rows, transposed
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "coo": Tensor.to_sparse_coo,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from aceglt.problems.metrics import roc_auc
+from aceglt.problems.objectives import roc_auc
 
 
 def test_a_perfect_order_is_1_and_its_reverse_0() -> None:

@@ -12,7 +12,7 @@ from samples import generator
 from aceglt.config import Config
 from aceglt.errors import ConfigError, DataError
 from aceglt.problems.base import Problem
-from aceglt.problems.split import random_split
+from aceglt.problems.node import random_split
 
 Y = torch.arange(1700) % 4
 

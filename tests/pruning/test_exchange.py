@@ -10,8 +10,7 @@ from samples import generator
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Scored, exchange
-from aceglt.pruning.sampling import Sampling
+from aceglt.pruning.exchange import DRAWS, Exchange, Limits, Sampling, Scored, exchange
 
 
 def keys(seed: int = 0) -> list[Tensor]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aceglt.backbones.base import Layout
-from aceglt.pruning.quotas import balanced, reserved
+from aceglt.pruning.ranking import Ranking, balanced
 
 Shapes = list[tuple[int, ...]]
 shapes = st.lists(st.lists(st.integers(1, 9), max_size=3).map(tuple), min_size=1, max_size=5)
@@ -55,9 +55,9 @@ def test_nothing_to_prune_has_no_quotas() -> None:
 
 def test_a_balance_reserves_that_share_of_the_quotas_rounded_up() -> None:
     cora = layout([(1433, 512), (512, 7)])
-    assert reserved(cora, 2464, 0.0) == []
-    assert [q.keep for q in reserved(cora, 2464, 0.5)] == [973, 260]
-    assert reserved(cora, 2464, 1.0) == balanced(cora, 2464)
+    assert Ranking(balance=0.0).quotas(cora, 2464) == []
+    assert [q.keep for q in Ranking(balance=0.5).quotas(cora, 2464)] == [973, 260]
+    assert Ranking(balance=1.0).quotas(cora, 2464) == balanced(cora, 2464)
 
 
 @settings(max_examples=100, deadline=None)
@@ -67,6 +67,6 @@ def test_reserved_weights_fit_and_never_grow_when_less_is_kept(
 ) -> None:
     more = data.draw(st.integers(0, sum(map(math.prod, sizes))))
     less = data.draw(st.integers(0, more))
-    before, after = reserved(layout(sizes), more, balance), reserved(layout(sizes), less, balance)
+    before, after = (Ranking(balance=balance).quotas(layout(sizes), keep) for keep in (more, less))
     assert sum(q.keep for q in before) <= more
     assert all(second.keep <= first.keep for first, second in zip(before, after, strict=True))

@@ -13,7 +13,6 @@ from torch import Tensor
 from aceglt.backbones.base import Layout
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
-from aceglt.pruning.quotas import reserved
 from aceglt.pruning.ranking import Ranking, lowest, prune
 
 
@@ -35,11 +34,6 @@ def test_the_degree_bonus_is_what_an_edge_weighs_in_symmetric_normalisation() ->
         degree = torch.bincount(edges.flatten(), minlength=graph.num_nodes) + 1
         expected = scores.edges[run, alive[run]].abs() + 0.5 / (degree[edges[0]] * degree[edges[1]]).sqrt()
         torch.testing.assert_close(found.edges[run, alive[run]], expected)
-
-
-def test_a_balance_reserves_weights_for_each_matrix() -> None:
-    layout = Layout((("first", (40, 8)), ("second", (8, 3))))
-    assert Ranking(balance=0.75).quotas(layout, 100) == reserved(layout, 100, 0.75)
 
 
 @st.composite

@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.pruning import sampling
+from aceglt.pruning import exchange as sampling
 
 SCORES = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.4, 0.0, 3.0])
 CANDIDATES = torch.tensor([True, True, True, True, True, False, False])
@@ -136,10 +136,3 @@ def test_trim_keeps_a_random_part_of_the_sample() -> None:
     assert counts[~sample].tolist() == [0, 0]
     assert stats.chisquare(counts[sample].numpy()).pvalue > 0.01
     assert torch.equal(sampling.trim(sample, 5, 5, rng.keys([0], "trim")), sample)
-
-
-def test_cosine_is_that_of_the_samples_as_vectors() -> None:
-    assert sampling.cosine(3, 3, 3) == pytest.approx(1.0)
-    assert sampling.cosine(1, 2, 3) == pytest.approx(1 / 6**0.5)
-    assert sampling.cosine(0, 2, 3) == 0.0
-    assert sampling.cosine(0, 0, 3) == 0.0

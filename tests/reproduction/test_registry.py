@@ -10,7 +10,7 @@ from aceglt.errors import ConfigError
 from aceglt.methods import Ugs
 from aceglt.methods.build import build_method
 from aceglt.reproduction import EXHIBITS, Scale, exhibit
-from aceglt.reproduction.quotes import quote, quotes
+from aceglt.reproduction.grid import quotes
 
 NAMES = (
     "table1 table2 figure1 figure3 figure4 figureS1 figureS2 figureS3 tableS3 figureS4 tableS4 tableS5 tableS6 tableS7 "
@@ -78,8 +78,7 @@ def test_ours_searches_as_the_default_does_and_trains_as_the_paper_does() -> Non
     ],
 )
 def test_numbers_are_quoted_as_printed(name: str, row: str, column: str, text: str, mark: str, star: bool) -> None:
-    entry = quote(name, row, column)
-    assert entry is not None
+    entry = quotes(name)[row, column]
     assert (entry.text, entry.mark, entry.star) == (text, mark, star)
 
 

@@ -15,7 +15,7 @@ from reproduction_samples import TINY, Reproduce
 from typer.testing import CliRunner
 
 from aceglt import cli, datasets
-from aceglt.datasets.embedded import load_citeseer
+from aceglt.datasets.planetoid import load_citeseer
 from aceglt.errors import ConfigError, DataError
 from aceglt.reproduction import EXHIBITS, Reproduction, cost
 from aceglt.reproduction.cells import Scale
@@ -223,7 +223,7 @@ def test_estimates_grow_with_seeds_and_levels(name: str) -> None:
 
 
 def test_known_numbers_of_features_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aceglt.datasets.embedded import load_citeseer
+    from aceglt.datasets.planetoid import load_citeseer
 
     assert cost.NONZERO_FEATURES["citeseer"] == int((load_citeseer().x != 0).sum())
     assert set(cost.NONZERO_FEATURES) <= set(datasets.KNOWN)

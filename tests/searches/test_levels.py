@@ -22,10 +22,8 @@ from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Problem, Soft
 from aceglt.problems.signals import Labels, Teacher
-from aceglt.pruning.quotas import reserved
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.levels import Search, prune_iteratively
-from aceglt.searches.macs import inference_macs
+from aceglt.searches.levels import Search, inference_macs, prune_iteratively
 from aceglt.searches.state import State
 from aceglt.training.fit import fit
 from aceglt.training.partitions import Parts
@@ -216,7 +214,7 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
     assert [q.part.stop - q.part.start for q in level.quotas] == [
         math.prod(s) for _, s in search.backbone.prunable.shapes
     ]
-    assert level.quotas == reserved(search.backbone.prunable, level.keep.weights, 0.75)
+    assert level.quotas == Ranking(balance=0.75).quotas(search.backbone.prunable, level.keep.weights)
     assert tuple(level.seeds) == (0, 1)
     for batch, part in enumerate((masks, masks.complement())):
         alone = fit(
@@ -346,7 +344,8 @@ def test_the_observer_hears_of_phases_and_the_announced_cost_is_met() -> None:
     log, method = Log(), Ace(rounds=2, refine_epochs=3, keep="last")
     search = make_search(method, log)
     state = search.train_dense(State())
-    dense, per_level = search.cost()
+    dense = search.config.training.epochs
+    per_level = method.cost(search.config.scoring_epochs) + dense
     assert log.phases == [(0, "dense")]
     assert log.epochs == 2 * dense
     run(search, 1, state)

@@ -16,9 +16,8 @@ from sweep_samples import Watches, grid, merged, tickets
 import aceglt
 from aceglt.errors import ConfigError
 from aceglt.runs.directory import read_json
-from aceglt.sweeps import local
-from aceglt.sweeps.engines import Need
-from aceglt.sweeps.local import LocalEngine
+from aceglt.sweeps import engines
+from aceglt.sweeps.engines import LocalEngine, Need
 
 STUCK = """
 import os, signal
@@ -146,9 +145,9 @@ GIB = 2**30
     ],
 )
 def test_as_many_workers_as_fit(need: Need, gpus: list[str], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "cores", lambda: 8)
-    monkeypatch.setattr(local, "free_memory", lambda device: 16 * GIB)
-    monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(engines, "cores", lambda: 8)
+    monkeypatch.setattr(engines, "free_memory", lambda device: 16 * GIB)
+    monkeypatch.setattr(engines, "visible_gpus", lambda: gpus)
     engine = LocalEngine(need)
     assert engine.workers == expected
     assert engine.device == ("cuda" if gpus and need.device != "cpu" and need.gpus != 0 else "cpu")
@@ -156,7 +155,7 @@ def test_as_many_workers_as_fit(need: Need, gpus: list[str], expected: int, monk
 
 @pytest.mark.parametrize("need", [Need(1, GIB, "cuda"), Need(1, GIB, gpus=0.5)])
 def test_a_gpu_that_is_not_there_is_refused(need: Need, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "visible_gpus", list)
+    monkeypatch.setattr(engines, "visible_gpus", list)
     with pytest.raises(ConfigError, match="there is no GPU here"):
         LocalEngine(need)
 
@@ -167,8 +166,8 @@ def test_a_share_of_a_gpu_does_not_go_with_the_cpu() -> None:
 
 
 def test_signals_without_a_name_are_told_by_their_number() -> None:
-    assert local._signal_name(signal.SIGKILL) == "SIGKILL"
-    assert local._signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
+    assert engines.signal_name(signal.SIGKILL) == "SIGKILL"
+    assert engines.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
 
 
 def test_no_share_of_a_gpu_does_not_go_with_one() -> None:
@@ -177,4 +176,4 @@ def test_no_share_of_a_gpu_does_not_go_with_one() -> None:
 
 
 def test_this_machine_has_cores() -> None:
-    assert local.cores() >= 1
+    assert engines.cores() >= 1

@@ -38,10 +38,7 @@ class _Engine:
     def __init__(self, need: Need, workers: int | None = None) -> None:
         self.jobs: list[Job] = []
 
-    def __enter__(self) -> _Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         pass
 
     def has_room(self) -> bool:

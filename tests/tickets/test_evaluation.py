@@ -15,7 +15,7 @@ from aceglt import Ticket, evaluate
 from aceglt.backbones import Params
 from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.searches.statistics import Readings
-from aceglt.tickets.evaluation import Comparison, Evaluation
+from aceglt.tickets.evaluation import Comparison, Evaluation, retrain
 from aceglt.training.setup import build_backbone
 
 
@@ -113,11 +113,10 @@ def test_the_test_set_is_read_once_for_each_training(ticket: Ticket) -> None:
 def test_fresh_weights_are_those_of_other_seeds_with_the_same_dropout(ticket: Ticket) -> None:
     problem = aceglt.Problem.from_data(graph())
     from aceglt.runner import build_backbone
-    from aceglt.tickets.evaluation import _Trainings
 
     backbone = build_backbone(ticket.config, problem)
     start = backbone.init([seed for seed in range(3) if seed != ticket.seed])
-    again = _Trainings(ticket, problem, backbone, 2, None).masked(start, 0, "")
+    again = retrain(ticket, problem, backbone, start, ticket.masks)
     assert evaluate(ticket, graph(), seeds=2, device="cpu").fresh.ticket == again
 
 

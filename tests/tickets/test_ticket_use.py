@@ -23,7 +23,7 @@ from aceglt.config.formats import FORMAT
 from aceglt.datasets import GraphData
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.files import tensors as storage
-from aceglt.tickets.predictions import write_csv
+from aceglt.tickets.export import write_csv
 
 
 def _pairs(data: Any) -> set[tuple[int, ...]]:

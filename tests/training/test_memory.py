@@ -25,8 +25,8 @@ from aceglt.errors import RunError, TrainingError
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.numerics import rng
+from aceglt.numerics.csr import stored_bytes
 from aceglt.numerics.masks import Counts, Masks
-from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 from aceglt.searches.levels import Search
 from aceglt.tickets.bench import Allocations

@@ -15,7 +15,8 @@ from aceglt.backends import Backend, Cpu, Reference
 from aceglt.backends.base import Place, Scoring, Training
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.kernels import CompiledKernels
-from aceglt.backends.cpu.passes import CpuPasses, Products, Shared
+from aceglt.backends.cpu.passes import Shared, shared
+from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import Fields, Site
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
@@ -91,14 +92,14 @@ def test_validation_beside_the_training_step_changes_no_bit(
     problem = sparse_problem()
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
     before, fits, begun = torch.get_num_threads(), [], []
-    beside = CpuPasses.beside
+    submit = Spare.submit
 
-    def noted(passes: CpuPasses, validate: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
-        later = beside(passes, validate)
+    def noted(spare: Spare, validate: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
+        later = submit(spare, validate)
         begun.append(later is not None)
         return later
 
-    monkeypatch.setattr(CpuPasses, "beside", noted)
+    monkeypatch.setattr(Spare, "submit", noted)
     for threads in (1, 2):
         torch.set_num_threads(threads)
         fits.append(trained(problem, gcn, scoring, runs=1))
@@ -174,7 +175,7 @@ def test_features_of_some_nodes_drop_what_they_drop_among_all(density: float) ->
 def test_rows_draw_what_they_draw_in_the_whole_matrix(width: int) -> None:
     key, rows = rng.keys((0, 1), "rows"), torch.tensor([5, 0, 9])
     whole = rng.keep_mask(key, 10 * width, 0.4, torch.float32).view(2, 10, width)
-    assert torch.equal(rng.keep_rows(key, rows, width, 0.4, torch.float32), whole[:, rows])
+    assert torch.equal(rng.keep_mask(key, width, 0.4, torch.float32, rows), whole[:, rows])
 
 
 def test_masks_of_another_batch_do_not_change_the_field() -> None:
@@ -205,14 +206,14 @@ def test_a_product_that_validation_shares_changes_no_bit(
     made = neighbours_problem()
     assert made.features.csr is not None  # whose sums do not depend on how many rows there are
     backbone = build(name, made.x.shape[1], made.out_features, 8)
-    shared: list[Any] = []
+    products: list[Any] = []
     ready = Shared.ready
-    monkeypatch.setattr(Shared, "ready", lambda *given: shared.append(given) or ready(*given))
+    monkeypatch.setattr(Shared, "ready", lambda *given: products.append(given) or ready(*given))
     one, other = (
         trained(made, backbone, scoring, backend=Cpu(CompiledKernels(worth=0), Thresholds(apart=apart, sums=0.0)))
         for apart in (0.5, -1.0)
     )
-    assert len(shared) == 2 * 6  # runs, and steps: every epoch, and the validation of the last
+    assert len(products) == 2 * 6  # runs, and steps: every epoch, and the validation of the last
     assert (one.val.tolist(), one.epoch.tolist()) == (other.val.tolist(), other.epoch.tolist())
     for ours, theirs in zip((one.params, one.scores), (other.params, other.scores), strict=True):
         for part in vars(ours) if ours is not None else ():
@@ -222,16 +223,15 @@ def test_a_product_that_validation_shares_changes_no_bit(
 def test_what_is_shared_is_every_node_once() -> None:
     made, fields = neighbours_problem(), Fields(PLAIN)
     train, val = sites(made, fields=fields)
-    products = Products(fields, apart=0.5)
-    shared = products.shared(train, val)
-    assert shared is not None
-    assert products.shared(train, val) is shared
+    both = shared(fields, train, val, apart=0.5)
+    assert both is not None
+    assert shared(fields, train, val, apart=0.5) is both
     assert train.field is not None
     assert val.field is not None
     nodes = set(train.field.nodes.tolist()) | set(val.field.nodes.tolist())
-    assert shared.features.shape[0] == len(nodes)
+    assert both.features.shape[0] == len(nodes)
     weight = torch.rand(1, made.x.shape[1], 3, generator=generator(7))
-    of_train, of_val = shared.ready(weight, train.features, val.features)
+    of_train, of_val = both.ready(weight, train.features, val.features)
     torch.testing.assert_close(of_train.matmul(weight), train.features.matmul(weight))
     torch.testing.assert_close(of_val.matmul(weight), val.features.matmul(weight))
 
@@ -239,4 +239,4 @@ def test_what_is_shared_is_every_node_once() -> None:
 def test_nothing_is_shared_with_another_graph_or_far_away() -> None:
     for problem in (neighbours_problem("inductive"), sparse_problem()):
         fields = Fields(PLAIN)
-        assert Products(fields, apart=0.5).shared(*sites(problem, fields=fields)) is None
+        assert shared(fields, *sites(problem, fields=fields), apart=0.5) is None

@@ -101,7 +101,7 @@ class Dropout:
         if nodes is None:
             draws = self._kernels.keep_mask(key, h.shape[1] * width, p, h.dtype).view(len(h), -1, width)
         else:
-            draws = self._kernels.keep_rows(key, nodes, width, p, h.dtype)
+            draws = self._kernels.keep_mask(key, width, p, h.dtype, nodes)
         return draws if units is None else draws.index_select(2, units.nonzero().squeeze(1))
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 SLOPE = 0.2  # of the leaky ReLU on attention logits
 EPSILON = 1e-7  # what GENConv adds to a message
-OWN = frozenset({"symmetric", "mean"})  # ways to weigh arcs by the graph alone
 SELF_LOOPS = frozenset({"symmetric", "attention"})  # ways to weigh arcs for which every node is its own neighbour
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -44,11 +43,6 @@ class LayerSpec:
     attention: Tensor | None = None  # [in, 2·heads]
     attention_shift: Tensor | None = None  # [2·heads]
 
-    @property
-    def edge_features(self) -> int:
-        """How many features of edges it reads."""
-        return 0
-
     def module(self, linear: type[Linear]) -> Layer:
         """The layer, with this kind of product."""
         return Layer(self, linear)
@@ -73,11 +67,6 @@ class BlockSpec:
     edge_bias: Tensor | None = None  # [read]
     residual: bool = False
 
-    @property
-    def edge_features(self) -> int:
-        """How many features of edges it reads."""
-        return 0 if self.edge_weight is None else self.edge_weight.shape[0]
-
     def module(self, linear: type[Linear]) -> ResidualBlock:
         """The step, with this kind of product."""
         return ResidualBlock(self, linear)
@@ -87,57 +76,41 @@ Spec = LayerSpec | BlockSpec
 EdgeMap = tuple[Tensor, Tensor]  # weight [D, K] and bias [K]
 
 
-class MessageGraph(Protocol):
-    """What a layer needs to know of the graph."""
-
-    def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
-        """[N, units]: at each target, coefficient · z[source] over arcs; by default with the graph's own."""
-
-    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
-        """[A, K]: source value + target value of each arc, from node values [N, K]."""
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
-
-
-class SoftmaxGraph(Protocol):
-    """What a step of a residual network needs to know of the graph."""
-
-    def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
-        """[N, K]: at each target, Σ softmax(t·m)·m over arcs, m = ReLU(y[source] + e) + 1e-7; 0 without neighbours.
-
-        e is what `edge` makes of the arc's features, or 0.
-        """
-
-
 class ArcGraph:
-    """Arcs as PyG lists them: an undirected edge in both directions; self-loops are added where layers want them."""
+    """What layers need to know of the graph: arcs as PyG lists them, an undirected edge in both directions; self-loops
+    are added where layers want them."""
+
+    own: Tensor | None = None  # [A] coefficients that the graph alone gives
 
     def __init__(self, edge_index: Tensor, num_nodes: int, coefficients: str, dtype: torch.dtype) -> None:
         self.source, self.target, self.num_nodes = edge_index[0], edge_index[1], num_nodes
         if coefficients in SELF_LOOPS:
             nodes = torch.arange(num_nodes, device=edge_index.device)
             self.source, self.target = torch.cat([self.source, nodes]), torch.cat([self.target, nodes])
-        self.own = self._coefficients(coefficients, dtype) if coefficients in OWN else None
-
-    def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
         ones = torch.ones_like(self.target, dtype=dtype)
-        degree = ones.new_zeros(self.num_nodes).index_add(0, self.target, ones)
-        if kind == "mean":
-            return 1.0 / degree[self.target]
-        root = degree.rsqrt()
-        return root[self.target] * root[self.source]
+        self._weigh(coefficients, ones.new_zeros(num_nodes).index_add(0, self.target, ones))
+
+    def _weigh(self, coefficients: str, degree: Tensor) -> None:
+        """Set the graph's own coefficients, if there are such, from the nodes' degrees [N]."""
+        if coefficients == "mean":
+            self.own = 1.0 / degree[self.target]
+        elif coefficients == "symmetric":
+            root = degree.rsqrt()
+            self.own = root[self.target] * root[self.source]
 
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
+        """[N, units]: at each target, coefficient · z[source] over arcs; by default with the graph's own."""
         values = self.own if coefficients is None else coefficients
         assert values is not None
         messages = z[self.source] * values.unsqueeze(1)
         return z.new_zeros(self.num_nodes, z.shape[1]).index_add(0, self.target, messages)
 
     def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        """[A, K]: source value + target value of each arc, from node values [N, K]."""
         return source[self.source] + target[self.target]
 
     def softmax(self, logits: Tensor) -> Tensor:
+        """[A, K]: softmax of logits [A, K] over the arcs that share a target."""
         rows = logits.new_zeros(self.num_nodes, logits.shape[1])
         index = self.target.unsqueeze(1).expand_as(logits)
         highest = rows.scatter_reduce(0, index, logits, "amax", include_self=False)
@@ -145,6 +118,10 @@ class ArcGraph:
         return exps / rows.index_add(0, self.target, exps)[self.target]
 
     def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
+        """[N, K]: at each target, Σ softmax(t·m)·m over arcs, m = ReLU(y[source] + e) + 1e-7; 0 without neighbours.
+
+        e is what `edge` makes of the arc's features, or 0.
+        """
         assert edge is None  # a ticket does not hold the features of its edges, so none that reads them is exported
         messages = torch.relu(y[self.source]) + EPSILON
         messages = self.softmax(messages * temperature) * messages
@@ -156,8 +133,7 @@ class Linear(nn.Module):
 
     def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
         super().__init__()
-        self.weight = fixed(weight)
-        self.shift = None if shift is None else fixed(shift)
+        self.weight, self.shift = fixed(weight), fixed(shift)
 
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
         parts = self.weight.split([block.shape[1] for block in blocks])
@@ -176,52 +152,37 @@ class Layer(nn.Module):
         self.attends = spec.attention is not None
         self.attention = None
         if spec.attention is not None and len(spec.widths) == 1:  # one pass over h gives units and logits
-            self.heads = nn.ModuleList([linear(torch.cat([spec.weight, spec.attention], dim=1), _joined_shift(spec))])
+            pairs = ((spec.weight, spec.shift), (spec.attention, spec.attention_shift))
+            shifts = [weight.new_zeros(weight.shape[1]) if shift is None else shift for weight, shift in pairs]
+            shift = None if all(shift is None for _, shift in pairs) else torch.cat(shifts)
+            self.heads = nn.ModuleList([linear(torch.cat([weight for weight, _ in pairs], dim=1), shift)])
         else:
-            weights, shifts = spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths)
-            self.heads = nn.ModuleList(linear(w, s) for w, s in zip(weights, shifts, strict=True))
+            heads = zip(spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths), strict=True)
+            self.heads = nn.ModuleList(linear(*head) for head in heads)
             self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
-        self.own = None if spec.own is None else fixed(spec.own)
-        self.bias = None if spec.bias is None else fixed(spec.bias)
+        self.own, self.bias = fixed(spec.own), fixed(spec.bias)
 
     @property
     def entry(self) -> nn.Module:
         """The first product that reads the layer's inputs."""
         return self.heads[0]
 
-    def forward(self, blocks: Sequence[Tensor], graph: MessageGraph) -> list[Tensor]:
-        units, logits = self._products(blocks)
+    def forward(self, blocks: Sequence[Tensor], graph: ArcGraph) -> list[Tensor]:
+        logits = None if self.attention is None else self.attention(blocks)
+        units: Iterable[Tensor] = (head(blocks) for head in self.heads)  # made when asked for, so still in the cache
+        if self.attends and logits is None:
+            joined, logits = self.heads[0](blocks).split([self.widths[0], 2], dim=1)
+            units = [joined.contiguous()]
         coefficients = [None] * len(self.widths) if logits is None else _attend(logits, graph)
-        biases = _split(self.bias, self.widths)
-        return [
-            self._finish(graph, z, values, bias) for z, values, bias in zip(units, coefficients, biases, strict=True)
-        ]
-
-    def _products(self, blocks: Sequence[Tensor]) -> tuple[Iterable[Tensor], Tensor | None]:
-        """Units of each head, made when they are asked for, so that they are still in the cache; attention logits."""
-        if self.attends and self.attention is None:
-            units, logits = self.heads[0](blocks).split([self.widths[0], 2], dim=1)
-            return [units.contiguous()], logits
-        return (head(blocks) for head in self.heads), None if self.attention is None else self.attention(blocks)
-
-    def _finish(self, graph: MessageGraph, z: Tensor, coefficients: Tensor | None, bias: Tensor | None) -> Tensor:
-        out = graph.sum(z, coefficients)
-        if self.own is not None:
-            out = torch.addcmul(out, z, self.own)
-        if bias is not None:
-            out = out + bias
-        return ACTIVATIONS[self.activation](out)
+        made = []
+        for z, values, bias in zip(units, coefficients, _split(self.bias, self.widths), strict=True):
+            out = graph.sum(z, values)
+            out = out if self.own is None else torch.addcmul(out, z, self.own)
+            made.append(ACTIVATIONS[self.activation](out if bias is None else out + bias))
+        return made
 
 
-def _joined_shift(spec: LayerSpec) -> Tensor | None:
-    assert spec.attention is not None
-    if spec.shift is None and spec.attention_shift is None:
-        return None
-    parts = ((spec.shift, spec.weight), (spec.attention_shift, spec.attention))
-    return torch.cat([like.new_zeros(like.shape[1]) if shift is None else shift for shift, like in parts])
-
-
-def _attend(logits: Tensor, graph: MessageGraph) -> Sequence[Tensor]:
+def _attend(logits: Tensor, graph: ArcGraph) -> Sequence[Tensor]:
     """Coefficients [A] of each head, from the logits of its sources and targets."""
     source, target = logits.chunk(2, dim=1)
     coefficients = graph.softmax(F.leaky_relu(graph.pairs(source, target), SLOPE))
@@ -237,29 +198,21 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.entry = linear(spec.weight, spec.bias)
         self.register_buffer("read", spec.read)
-        self.scale = None if spec.scale is None else fixed(spec.scale)
-        self.shift = None if spec.shift is None else fixed(spec.shift)
-        self.temperature = None if spec.temperature is None else fixed(spec.temperature)
-        self.edge_weight = None if spec.edge_weight is None else fixed(spec.edge_weight)
-        self.edge_bias = None if spec.edge_bias is None else fixed(spec.edge_bias)
+        self.scale, self.shift, self.temperature = fixed(spec.scale), fixed(spec.shift), fixed(spec.temperature)
+        self.edge_weight, self.edge_bias = fixed(spec.edge_weight), fixed(spec.edge_bias)
         self.residual = spec.residual
 
-    def forward(self, blocks: Sequence[Tensor], graph: SoftmaxGraph) -> list[Tensor]:
-        h = blocks[0]
-        y = self._activated(h)
+    def forward(self, blocks: Sequence[Tensor], graph: ArcGraph) -> list[Tensor]:
+        h = y = blocks[0]
+        if self.scale is not None and self.shift is not None:
+            normed = F.layer_norm(h, h.shape[-1:])
+            normed = normed if self.read is None else normed.index_select(1, self.read)
+            y = torch.addcmul(self.shift, normed, self.scale).relu()
         if self.temperature is not None:
             edge = None if self.edge_weight is None or self.edge_bias is None else (self.edge_weight, self.edge_bias)
             y = y + graph.softmax_sum(y, self.temperature, edge)
         out: Tensor = self.entry([y])
         return [h + out if self.residual else out]
-
-    def _activated(self, h: Tensor) -> Tensor:
-        if self.scale is None or self.shift is None:
-            return h
-        normed = F.layer_norm(h, h.shape[-1:])
-        if self.read is not None:
-            normed = normed.index_select(1, self.read)
-        return torch.addcmul(self.shift, normed, self.scale).relu()
 
 
 class TicketModel(nn.Module):
@@ -270,16 +223,22 @@ class TicketModel(nn.Module):
 
     features: Tensor
 
-    def __init__(self, features: Tensor, layers: Sequence[Spec], coefficients: str) -> None:
+    def __init__(
+        self, features: Tensor, layers: Sequence[Spec], coefficients: str, linear: type[Linear] = Linear
+    ) -> None:
         super().__init__()
         self.coefficients = coefficients
         self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(spec.module(Linear) for spec in layers)
+        self.layers = nn.ModuleList(spec.module(linear) for spec in layers)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
         x = x if x.layout == torch.strided else x.to_sparse_coo()  # columns can be selected of no other sparse one
-        blocks: Sequence[Tensor] = [x.index_select(1, self.features)]
+        return self.propagate(x.index_select(1, self.features), graph)
+
+    def propagate(self, x: Tensor, graph: ArcGraph) -> Tensor:
+        """Outputs from the features that are read, [N, F']."""
+        blocks: Sequence[Tensor] = [x]
         for layer in self.layers:
             blocks = layer(blocks, graph)
         return blocks[0]
@@ -301,8 +260,13 @@ def content(features: Tensor, layers: Sequence[Spec], coefficients: str, edge_in
     return {"features": features, "layers": specs, "coefficients": coefficients, "edge_index": edge_index}
 
 
-def fixed(value: Tensor) -> nn.Parameter:
+FixedOrNone = TypeVar("FixedOrNone", Tensor, Tensor | None)
+
+
+def fixed(value: FixedOrNone) -> FixedOrNone:
     """A parameter that moves with its module and is not trained; a copy, as exporters want no views."""
+    if value is None:
+        return None
     return nn.Parameter(value.clone(memory_format=torch.contiguous_format), requires_grad=False)
 
 

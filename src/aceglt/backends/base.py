@@ -82,12 +82,6 @@ Train = Callable[[slice, "Observer | None"], Result]
 """Trains a group of runs."""
 
 
-def scatter_nodes(outputs: Tensor, nodes: Tensor, total: int) -> Tensor:
-    """[S, N, C] with outputs [S, n, C] of some nodes scattered among zeros."""
-    zeros = outputs.new_zeros(outputs.shape[0], total, outputs.shape[2])
-    return zeros.index_copy(1, nodes, outputs)
-
-
 def keep_best(best: Tensor, part: Tensor, better: Tensor) -> None:
     """Runs' parts where they are better, in place."""
     torch.where(better.view(-1, *[1] * (part.dim() - 1)), part, best, out=best)

@@ -1,21 +1,23 @@
-"""Passes over the receptive fields of the nodes that are read, where that is less work than over the whole graph."""
+"""Forward passes: over the whole graph, or over the receptive fields of the nodes that are read, where that is less
+work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backends.base import Place, scatter_nodes
-from aceglt.backends.reference import PlainPasses, PlainStep
+from aceglt.backends.base import Place
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
+
+Made = TypeVar("Made")
 
 _WORTH = 2.5  # of 3 passes over all nodes: use receptive fields only if they save more than 1/6 of the work
 
@@ -34,11 +36,8 @@ class Site:
         """[S, N, C] of all nodes; those that are not computed are 0."""
         if self.field is None:
             return outputs
-        return scatter_nodes(outputs, self.field.nodes[: self.field.sizes[0]], self.place.graph.num_nodes)
-
-    def reading(self, features: Tensor | None) -> Site:
-        """The same site with some of the features ([F] bool) alone; None is all."""
-        return self if features is None else replace(self, features=self.features.columns(features))
+        zeros = outputs.new_zeros(outputs.shape[0], self.place.graph.num_nodes, outputs.shape[2])
+        return zeros.index_copy(1, self.field.nodes[: self.field.sizes[0]], outputs)
 
 
 class Fields:
@@ -46,26 +45,32 @@ class Fields:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels, self._lock = kernels, RLock()  # trainings side by side ask at once
-        self._features: dict[int, tuple[Features, Features]] = {}  # by id; with what has the id, so that it lasts
-        self._fields: dict[tuple[int, int, int], tuple[Place, Field, Features]] = {}
+        self._made: dict[tuple[int, ...], tuple[Any, Any]] = {}  # by ids; with what has them, so that it lasts
+
+    def kept(self, make: Callable[[], Made], *things: Any) -> Made:
+        """What `make` makes of these things, made once."""
+        key = tuple(map(id, things))
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = things, make()
+            made: Made = self._made[key][1]
+        return made
 
     def features(self, features: Features) -> Features:
         """With products of the backend."""
-        with self._lock:
-            if id(features) not in self._features:
-                self._features[id(features)] = features, features.using(self._kernels)
-            return self._features[id(features)][1]
+        return self.kept(lambda: features.using(self._kernels), features)
 
     def field(self, place: Place, steps: int) -> tuple[Field, Features] | None:
         """What the outputs that are read there depend on after so many layers, and its features; None if all nodes."""
-        if place.nodes is None or steps == 0:
+        nodes = place.nodes
+        if nodes is None or steps == 0:
             return None
-        key = id(place.features), id(place.nodes), steps
-        with self._lock:
-            if key not in self._fields:
-                field = place.graph.field(place.nodes, steps)
-                self._fields[key] = place, field, self.features(place.features).rows(field.nodes)
-            return self._fields[key][1:]
+
+        def made() -> tuple[Field, Features]:
+            field = place.graph.field(nodes, steps)
+            return field, self.features(place.features).rows(field.nodes)
+
+        return self.kept(made, place.features, nodes, steps)
 
     def sites(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> tuple[Site, Site]:
         """Where training and validation run; the same site, to share the stem, where their own would not be cheaper."""
@@ -75,10 +80,12 @@ class Fields:
         if val.scatter is not None:
             there = val.graph.batch(val.scatter(alive), loops, self._kernels)
             return self._site(batch, train, of_train), self._site(there, val, of_val)
-        if not self._smaller(train, of_train, of_val):
-            whole = self._site(batch, train, None)
-            return whole, whole
-        return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        if of_train is not None and of_val is not None:
+            work = 2 * len(of_train[0].nodes) + len(of_val[0].nodes)  # two passes forward and one back
+            if work <= _WORTH * train.graph.num_nodes:
+                return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        whole = self._site(batch, train, None)
+        return whole, whole
 
     def _site(self, graph: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
         if focus is None:
@@ -86,53 +93,44 @@ class Fields:
         field, features = focus
         return Site(graph.within(field), features, place, field)
 
-    @staticmethod
-    def _smaller(place: Place, train: tuple[Field, Features] | None, val: tuple[Field, Features] | None) -> bool:
-        """Whether two passes forward and one back over fields are less work than one each over the whole."""
-        if train is None or val is None:
-            return False
-        return 2 * len(train[0].nodes) + len(val[0].nodes) <= _WORTH * place.graph.num_nodes
 
-
-class FieldPasses(PlainPasses):
+@dataclass
+class Passes:
     """The passes of one training at their sites; where these are the same, both share the stem."""
 
-    def __init__(self, network: Backbone, train: Site, val: Site, kernels: Kernels) -> None:
-        self.network, self.train_site, self.val_site, self.kernels = network, train, val, kernels
+    network: Backbone
+    train_site: Site
+    val_site: Site
+    kernels: Kernels
+    units: Tensor | None = None
+    """[H] bool: the hidden units of the first layer that are computed; None is all."""
 
-    def step(self, weights: Weights, edge_values: Tensor) -> FieldStep:
-        return FieldStep(self, weights, edge_values, self.train_site.features, self.val_site.features)
+    def step(self, weights: Weights, edge_values: Tensor) -> Step:
+        """The passes with these weights (prunable, others and buffers) and values [S, E] of the edges."""
+        return Step(self, weights, edge_values, self.train_site.features, self.val_site.features)
 
-    def dropout(self, dropout: Dropout | None) -> Dropout | None:
-        """With the draws of the backend."""
-        return None if dropout is None else dropout.using(self.kernels, {})
-
-    def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
-        """Begin a validation pass beside the training pass, where there is something to spare for that."""
-        return None
+    def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Begin a validation pass, beside the training pass where there is something to spare for that."""
+        outputs = validate()
+        return lambda: outputs
 
 
-class FieldStep(PlainStep):
-    """Passes with the same weights and edge values."""
+class Step:
+    """One pass of validation and one of training, with the same weights and edge values."""
 
-    def __init__(
-        self, passes: FieldPasses, weights: Weights, edge_values: Tensor, train: Features, val: Features
-    ) -> None:
+    def __init__(self, passes: Passes, weights: Weights, edge_values: Tensor, train: Features, val: Features) -> None:
         self._passes, self._weights, self._edge_values = passes, weights, edge_values
-        self._train, self._val = train, val
-        self._state: Any = None
+        self._train, self._val, self._state = train, val, None
 
     def validate(self) -> Callable[[], Tensor]:
-        passes, val = self._passes, self._passes.val_site
-        if val is passes.train_site:
+        """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
+        [S, N, C], which may be 0 at nodes that are not read."""
+        passes = self._passes
+        if passes.val_site is passes.train_site:
             with torch.no_grad():
-                outputs = passes.network.end(self._weights, val.graph, self._stem(), None)
+                outputs = passes.network.end(self._weights, passes.val_site.graph, self._stem(), None)
             return lambda: outputs
-        begun = passes.beside(self._validate)
-        if begun is not None:
-            return begun
-        outputs = self._validate()
-        return lambda: outputs
+        return passes.beside(self._validate)
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
@@ -140,14 +138,15 @@ class FieldStep(PlainStep):
         values = val.place.values(self._edge_values)
         return val.outputs(self._passes.network.apply(self._weights, val.graph, values, self._val))
 
-    def outputs(self, dropout: Dropout | None) -> Tensor:
+    def outputs(self, dropout: Dropout | None, features: Features | None = None) -> Tensor:
+        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read; or, without dropout, on
+        other features."""
         passes, train = self._passes, self._passes.train_site
-        made = passes.network.end(self._weights, train.graph, self._stem(), passes.dropout(dropout))
-        return train.outputs(made)
-
-    def outputs_on(self, features: Features) -> Tensor:
-        passes, train = self._passes, self._passes.train_site
-        return train.outputs(passes.network.apply(self._weights, train.graph, self._edge_values, features))
+        if features is not None:
+            return train.outputs(passes.network.apply(self._weights, train.graph, self._edge_values, features))
+        if dropout is not None:
+            dropout = dropout.using(passes.kernels, {} if passes.units is None else {0: passes.units})
+        return train.outputs(passes.network.end(self._weights, train.graph, self._stem(), dropout))
 
     def _stem(self) -> Any:
         """With gradients, whoever asks for it first."""

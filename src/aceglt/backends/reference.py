@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Dropout, Params, Weights
+from aceglt.backbones.base import Backbone, Params
 from aceglt.backends.base import Observer, Place, Result, Start, Train, keep_best
+from aceglt.backends.fields import Passes, Site
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN, Kernels
@@ -33,11 +34,14 @@ class Reference:
         """The features with products of this backend."""
         return features
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> PlainPasses:
-        """The forward passes of one training of a group of runs."""
-        return PlainPasses(backbone, train, val, start.masks.edges)
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+        """The forward passes of one training of a group of runs: over the whole graph, without its dead edges."""
+        alive, loops = start.masks.edges, backbone.self_loops
+        graph = train.graph.batch(alive, loops)
+        there = graph if val.scatter is None else val.graph.batch(val.scatter(alive), loops)
+        return Passes(backbone, Site(graph, train.features, train), Site(there, val.features, val), self.kernels)
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         """What that training changes; `passes` are its own, or None where others than the backend's are made."""
         return PlainElements(backbone, start)
 
@@ -58,50 +62,6 @@ class Reference:
     ) -> list[Result]:
         """Train all groups, `workers` of them at the same time (0: one after the other)."""
         return [train(group, observer) for group in groups]
-
-
-class PlainPasses:
-    """Forward passes over the whole graph: dead edges are not in it."""
-
-    def __init__(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> None:
-        self.backbone, self.train, self.val = backbone, train, val
-        self.train_graph = train.graph.batch(alive, backbone.self_loops)
-        self.val_graph = self.train_graph
-        if val.scatter is not None:
-            self.val_graph = val.graph.batch(val.scatter(alive), backbone.self_loops)
-
-    def step(self, weights: Weights, edge_values: Tensor) -> PlainStep:
-        """The passes with these weights (prunable, others and buffers) and values [S, E] of the edges."""
-        return PlainStep(self, weights, edge_values)
-
-
-class PlainStep:
-    """One pass of validation and one of training, each from the features on."""
-
-    def __init__(self, passes: PlainPasses, weights: Weights, edge_values: Tensor) -> None:
-        self.passes, self.weights, self.edge_values = passes, weights, edge_values
-
-    @torch.no_grad()
-    def validate(self) -> Callable[[], Tensor]:
-        """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
-        [S, N, C], which may be 0 at nodes that are not read."""
-        passes, val = self.passes, self.passes.val
-        outputs = passes.backbone.apply(self.weights, passes.val_graph, val.values(self.edge_values), val.features)
-        return lambda: outputs
-
-    def outputs(self, dropout: Dropout | None) -> Tensor:
-        """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read."""
-        return self._outputs(self.passes.train.features, dropout)
-
-    def outputs_on(self, features: Features) -> Tensor:
-        """The same on other features, without dropout."""
-        return self._outputs(features, None)
-
-    def _outputs(self, features: Features, dropout: Dropout | None) -> Tensor:
-        backbone, graph = self.passes.backbone, self.passes.train_graph
-        return backbone.end(
-            self.weights, graph, backbone.begin(self.weights, graph, self.edge_values, features), dropout
-        )
 
 
 class PlainElements:

@@ -51,7 +51,7 @@ def predict(
     dataset: str | None = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
-    from aceglt.tickets.predictions import write_csv
+    from aceglt.tickets.export import write_csv
     from aceglt.tickets.ticket import Ticket
     from aceglt.training.setup import pick_device
 

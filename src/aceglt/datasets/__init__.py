@@ -9,9 +9,8 @@ from pathlib import Path
 
 from aceglt.datasets import ogb, planetoid, synthetic
 from aceglt.datasets.base import GraphData, LinkData
-from aceglt.datasets.embedded import load_citeseer
 from aceglt.datasets.npz import load_npz, save_npz
-from aceglt.datasets.planetoid import load_planetoid
+from aceglt.datasets.planetoid import load_citeseer, load_planetoid
 from aceglt.errors import DataError
 
 __all__ = ["KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "save_npz"]

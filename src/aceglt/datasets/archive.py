@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aceglt.errors import DataError
+from aceglt.files import write_atomic
 
 Array = npt.NDArray[Any]
 
@@ -43,16 +46,14 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write a compressed `.npz` whose bytes depend on the arrays only; `path` is replaced in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    content = io.BytesIO()
     try:
-        with zipfile.ZipFile(temporary, "w") as archive:
+        with zipfile.ZipFile(content, "w") as archive:
             for name, array in arrays.items():
                 _write_member(archive, name, array)
-        os.replace(temporary, path)
+        write_atomic(path, content.getvalue())
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -74,7 +75,9 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, ro
     _check_member(archive, info, where, room)
     with _reported(where, "an undamaged array"), archive.open(info) as stream:
         shape, fortran_order, dtype = _read_header(stream, where)
-        count = _count(shape, where)
+        if any(size < 0 for size in shape):
+            raise DataError(f"{where}: found shape {list(shape)}, expected sizes of at least 0")
+        count = math.prod(shape)
         found, declared = info.file_size - stream.tell(), count * dtype.itemsize
         if found != declared:
             raise DataError(f"{where}: found {found} bytes, expected {declared} for {dtype} {list(shape)}")
@@ -111,19 +114,9 @@ def _read_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, 
     return shape, fortran_order, dtype
 
 
-def _count(shape: tuple[int, ...], where: str) -> int:
-    count = 1  # a Python integer: a product of absurd sizes must not wrap around
-    for size in shape:
-        if size < 0:
-            raise DataError(f"{where}: found shape {list(shape)}, expected sizes of at least 0")
-        count *= size
-    return count
-
-
 def _fill(stream: IO[bytes], array: Array, where: str) -> None:
     """Read exactly `array` from `stream`, to its end: only there the checksum is compared."""
-    view = memoryview(array.view(np.uint8))  # type: ignore[arg-type]
-    position = 0
+    view, position = memoryview(array.view(np.uint8)), 0  # type: ignore[arg-type]
     while chunk := stream.read(1 << 20):
         view[position : position + len(chunk)] = chunk
         position += len(chunk)

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 
+Data = TypeVar("Data", bound="_Arcs")
+
 
 @dataclass(frozen=True)
-class GraphData:
+class _Arcs:
+    name: str
+    x: torch.Tensor  # [N, F] float32, dense or sparse
+    edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    def edge_subgraph(self: Data, subset: torch.Tensor) -> Data:
+        """The same nodes with a subset [A] bool of the arcs."""
+        values = {name: getattr(self, name, None) for name in ("edge_weight", "edge_attr")}
+        kept: dict[str, Any] = {name: value[subset] for name, value in values.items() if value is not None}
+        return replace(self, edge_index=self.edge_index[:, subset], **kept)
+
+
+@dataclass(frozen=True)
+class GraphData(_Arcs):
     """A graph with features, labels and a split; the attribute names are those of PyG's `Data`.
 
     Loaders fill it with what the source says; `Problem.from_data` checks it.
     """
 
-    name: str
-    x: torch.Tensor  # [N, F] float32, dense or sparse
-    edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
     y: torch.Tensor  # [N] int64 class of each node, or [N, T] of 0, 1 and NaN (unknown) for several labels
     train_mask: torch.Tensor  # [N] bool
     val_mask: torch.Tensor  # [N] bool
@@ -24,38 +41,17 @@ class GraphData:
     edge_weight: torch.Tensor | None = None  # [A]
     edge_attr: torch.Tensor | None = None  # [A, D] float32 features of the arcs
 
-    @property
-    def num_nodes(self) -> int:
-        return self.x.shape[0]
-
     def dense(self) -> GraphData:
         """The same with dense features."""
         return self if self.x.layout == torch.strided else replace(self, x=self.x.to_dense())
 
-    def edge_subgraph(self, subset: torch.Tensor) -> GraphData:
-        """The same nodes with a subset [A] bool of the arcs."""
-        weight = None if self.edge_weight is None else self.edge_weight[subset]
-        attr = None if self.edge_attr is None else self.edge_attr[subset]
-        return replace(self, edge_index=self.edge_index[:, subset], edge_weight=weight, edge_attr=attr)
-
 
 @dataclass(frozen=True)
-class LinkData:
+class LinkData(_Arcs):
     """A graph with features, and edges that are held out from it; the arcs of the graph are the training edges."""
 
-    name: str
-    x: torch.Tensor  # [N, F] float32
-    edge_index: torch.Tensor  # [2, A] int64, arcs; an undirected graph may list one or both directions
     val_edges: torch.Tensor  # [2, V] int64
     val_negatives: torch.Tensor  # [2, …] int64, pairs that are no edges
     test_edges: torch.Tensor
     test_negatives: torch.Tensor
     metric: str  # hits@K
-
-    @property
-    def num_nodes(self) -> int:
-        return self.x.shape[0]
-
-    def edge_subgraph(self, subset: torch.Tensor) -> LinkData:
-        """The same nodes with a subset [A] bool of the arcs."""
-        return replace(self, edge_index=self.edge_index[:, subset])

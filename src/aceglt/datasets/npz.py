@@ -18,7 +18,7 @@ import torch
 from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
-from aceglt.numerics.sparse import as_csr, csr_of
+from aceglt.numerics.csr import as_csr, csr_of
 
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -49,9 +49,7 @@ def save_npz(path: str | Path, data: GraphData) -> None:
     x = data.x.detach().cpu()
     sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
     arrays = _parts(as_csr(x)) if sparse else {"x": x.numpy()}
-    for name in ("edge_index", "y", *_MASKS):
-        arrays[name] = getattr(data, name).cpu().numpy()
-    for name in _EDGES:
+    for name in ("edge_index", "y", *_MASKS, *_EDGES):
         if (values := getattr(data, name)) is not None:
             arrays[name] = values.detach().cpu().numpy()
     write_arrays(Path(path).expanduser(), arrays)
@@ -71,25 +69,18 @@ class _Reader:
         num_nodes = x.shape[0]
         arcs = self.take("edge_index", _INTEGERS, (2, None))
         self.check_range("edge_index", arcs, num_nodes)
-        edges = {name: self.edge_values(name, arcs.shape[1]) for name in _EDGES if name in self.arrays}
-        return GraphData(self.path.stem, x, _long(arcs), self.targets(num_nodes), *self.masks(num_nodes), **edges)
-
-    def masks(self, num_nodes: int) -> list[torch.Tensor]:
-        """The split; without any mask, nobody's, since it may yet be drawn."""
-        if not any(name in self.arrays for name in _MASKS):
-            return [torch.zeros(num_nodes, dtype=torch.bool) for _ in _MASKS]
-        return [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
-
-    def targets(self, num_nodes: int) -> torch.Tensor:
+        shapes = {"edge_weight": arcs.shape[1:], "edge_attr": (*arcs.shape[1:], None)}
+        edges = {name: _float(self.take(name, _NUMBERS, shapes[name])) for name in _EDGES if name in self.arrays}
         if "y" in self.arrays and self.arrays["y"].ndim == 2:
-            return torch.from_numpy(self.take("y", _NUMBERS, (num_nodes, None)).astype(np.float32))
-        y = self.take("y", _INTEGERS, (num_nodes,))
-        self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-        return _long(y)
-
-    def edge_values(self, name: str, num_arcs: int) -> torch.Tensor:
-        values = self.take(name, _NUMBERS, (num_arcs,) if name == "edge_weight" else (num_arcs, None))
-        return torch.from_numpy(values.astype(np.float32))
+            targets = _float(self.take("y", _NUMBERS, (num_nodes, None)))
+        else:
+            y = self.take("y", _INTEGERS, (num_nodes,))
+            self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+            targets = _long(y)
+        if not any(name in self.arrays for name in _MASKS):  # the split may yet be drawn
+            self.arrays |= {name: np.zeros(num_nodes, dtype=bool) for name in _MASKS}
+        masks = [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
+        return GraphData(self.path.stem, x, _long(arcs), targets, *masks, **edges)
 
     def features(self) -> torch.Tensor:
         """Dense, or CSR where the file has that."""
@@ -113,7 +104,11 @@ class _Reader:
         self.check_not_empty("x_shape", (num_nodes, num_features))
         columns = self.take("x_indices", _INTEGERS, (len(data),))
         self.check_range("x_indices", columns, num_features)
-        lengths = torch.from_numpy(self.row_lengths(num_nodes, len(data)))
+        starts = self.take("x_indptr", _INTEGERS, (num_nodes + 1,))
+        self.check_range("x_indptr", starts, len(data) + 1)
+        lengths = _long(starts).diff()
+        if starts[0] != 0 or starts[-1] != len(data) or bool((lengths < 0).any()):
+            raise self.wrong("x_indptr", "other values", f"a sequence that never falls, from 0 to {len(data)}")
         values = torch.from_numpy(self.finite("x_data", data))
         rows = torch.arange(num_nodes).repeat_interleave(lengths)
         x = csr_of(rows, _long(columns), values, (num_nodes, num_features))  # repeated entries add up, as in scipy
@@ -131,15 +126,6 @@ class _Reader:
         if not np.isfinite(array).all():
             raise self.wrong(name, "NaN, infinite or huge values", "finite numbers that fit float32")
         return array
-
-    def row_lengths(self, num_nodes: int, nonzeros: int) -> npt.NDArray[np.int64]:
-        starts = self.take("x_indptr", _INTEGERS, (num_nodes + 1,))
-        self.check_range("x_indptr", starts, nonzeros + 1)
-        starts = starts.astype(np.int64)
-        lengths = starts[1:] - starts[:-1]
-        if starts[0] != 0 or starts[-1] != nonzeros or (lengths < 0).any():
-            raise self.wrong("x_indptr", "other values", f"a sequence that never falls, from 0 to {nonzeros}")
-        return lengths
 
     def take(self, name: str, kind: str, shape: tuple[int | None, ...]) -> Array:
         """Return the array if its type and shape are as expected; None is any size."""
@@ -166,6 +152,10 @@ class _Reader:
 
 def _long(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.int64, order="C", copy=False))
+
+
+def _float(array: Array) -> torch.Tensor:
+    return torch.from_numpy(array.astype(np.float32))
 
 
 def _parts(csr: torch.Tensor) -> dict[str, Array]:

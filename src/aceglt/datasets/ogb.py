@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from aceglt.datasets.base import GraphData, LinkData
-from aceglt.datasets.roots import cache_root, roots
+from aceglt.datasets.roots import cache_root, downloading, first_folder, one_line
 from aceglt.datasets.unpickle import PickledArray, PickledDtype
 from aceglt.errors import DataError
 
@@ -77,86 +76,73 @@ def cache_folder(name: str) -> Path:
 def find_raw(name: str, data_root: str | Path | None = None) -> Path | None:
     """Return the first folder that has all files of `name`, laid out as ogb does, or None."""
     layouts = [f"{parent}{_folder(name)}{suffix}" for parent in ("ogb/", "") for suffix in ("", "_pyg")]
-    for folder in (root / layout for root in roots(data_root) for layout in layouts):
-        if all(_path(folder, file).is_file() for file in RELEASES[name].files):
-            return folder
-    return None
+    return first_folder(data_root, layouts, lambda at: all(_path(at, f).is_file() for f in RELEASES[name].files))
 
 
 class _Reader:
     """The files of one dataset, each checked as it is read."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.release = name, folder, RELEASES[name]
+        self.name, self.folder = name, folder
         counts = self.table("num-node-list", np.int64, None, 1)
         if len(counts) != 1:
             raise DataError(f"{folder}/raw/num-node-list.csv.gz: names {len(counts)} graphs, expected one")
-        self.nodes = int(counts[0, 0])
+        self.nodes = int(counts)
 
     def node_data(self) -> GraphData:
         edge_index, edge_attr = self.edges(), None
-        labels = self.table("node-label", np.float32, self.nodes, None if self.name == "ogbn-proteins" else 1)
         if self.name == "ogbn-proteins":
-            species = self.table("node_species", np.int64, self.nodes, 1)
-            kinds = np.unique(species, return_inverse=True)[1]
-            x = torch.nn.functional.one_hot(torch.from_numpy(kinds.reshape(-1)))
-            edge_attr = torch.from_numpy(self.table("edge-feat", np.float32, edge_index.shape[1]))
-            y = torch.from_numpy(labels)
+            species = self.table("node_species", np.int64, self.nodes, 1).flatten()
+            x = torch.nn.functional.one_hot(species.unique(return_inverse=True)[1]).float()
+            edge_attr = self.table("edge-feat", np.float32, edge_index.shape[1])
+            y = self.table("node-label", np.float32, self.nodes)
         else:
-            x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
-            y = torch.from_numpy(labels).squeeze(1).long()
+            x = self.table("node-feat", np.float32, self.nodes)
+            y = self.table("node-label", np.float32, self.nodes, 1).squeeze(1).long()
         train, val, test = (self.mask(part) for part in ("train", "valid", "test"))
-        return GraphData(self.name, x.float(), edge_index, y, train, val, test, edge_attr=edge_attr)
+        return GraphData(self.name, x, edge_index, y, train, val, test, edge_attr=edge_attr)
 
     def link_data(self) -> LinkData:
-        x = torch.from_numpy(self.table("node-feat", np.float32, self.nodes))
-        pairs = {
-            f"{ours}_{kind}": self.pairs(theirs, key)
-            for ours, theirs in (("val", "valid"), ("test", "test"))
-            for kind, key in (("edges", "edge"), ("negatives", "edge_neg"))
-        }
-        return LinkData(self.name, x, self.edges(), metric="hits@50", **pairs)
+        x = self.table("node-feat", np.float32, self.nodes)
+        kinds = ("edge", "edge_neg")
+        val, no_val, test, no_test = (self.pairs(part, kind) for part in ("valid", "test") for kind in kinds)
+        return LinkData(self.name, x, self.edges(), val, no_val, test, no_test, metric="hits@50")
 
     def edges(self) -> torch.Tensor:
         return self.nodes_in(self.table("edge", np.int64, None, 2).T, "raw/edge.csv.gz")
 
     def mask(self, part: str) -> torch.Tensor:
-        file = f"split/{self.release.split}/{part}.csv.gz"
-        nodes = self.nodes_in(self.read(file, np.int64), file)
-        mask = torch.zeros(self.nodes, dtype=torch.bool)
-        mask[nodes.flatten()] = True
-        return mask
+        file = f"split/{RELEASES[self.name].split}/{part}.csv.gz"
+        nodes = self.nodes_in(_read_csv(self.folder / file, np.int64), file)
+        return torch.zeros(self.nodes, dtype=torch.bool).index_fill_(0, nodes.flatten(), True)
 
     def pairs(self, part: str, key: str) -> torch.Tensor:
         """[2, n] pairs of nodes of a split's pickle."""
-        file = f"split/{self.release.split}/{part}.pt"
+        file = f"split/{RELEASES[self.name].split}/{part}.pt"
         content = _load_arrays(self.folder / file)
         found = content.get(key) if isinstance(content, dict) else None
         pairs: Array = found.values if isinstance(found, PickledArray) else np.zeros(0)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
             raise DataError(f"{self.folder / file}: '{key}' must be integers of shape [pairs, 2]")
-        return self.nodes_in(pairs.T, file)
+        return self.nodes_in(torch.from_numpy(pairs.astype(np.int64)).T, file)
 
-    def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> Array:
+    def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> torch.Tensor:
         """A raw table [rows, columns]; None stands for any number."""
-        file = f"raw/{name}.csv.gz"
-        table = self.read(file, kind)
+        path = _path(self.folder, f"raw/{name}.csv.gz")
+        table = _read_csv(path, kind)
         if len(table) != (rows if rows is not None else len(table)) or columns not in (None, table.shape[1]):
             raise DataError(
-                f"{_path(self.folder, file)}: has {len(table)} rows and {table.shape[1]} columns, expected "
+                f"{path}: has {len(table)} rows and {table.shape[1]} columns, expected "
                 f"{'any number of' if rows is None else rows} rows and {columns or 'any number of'} columns"
             )
         return table
 
-    def read(self, file: str, kind: type) -> Array:
-        return _read_csv(_path(self.folder, file), kind)
-
-    def nodes_in(self, nodes: Array, file: str) -> torch.Tensor:
-        """Node numbers as a tensor, if all are nodes of the graph."""
-        if nodes.size and not 0 <= nodes.min() <= nodes.max() < self.nodes:
-            bad = nodes.min() if nodes.min() < 0 else nodes.max()
+    def nodes_in(self, nodes: torch.Tensor, file: str) -> torch.Tensor:
+        """Node numbers, if all are nodes of the graph."""
+        if nodes.numel() and not 0 <= nodes.min() <= nodes.max() < self.nodes:
+            bad = int(nodes.min() if nodes.min() < 0 else nodes.max())
             raise DataError(f"{self.folder / file}: names node {bad}, but the graph has nodes 0 to {self.nodes - 1}")
-        return torch.from_numpy(np.ascontiguousarray(nodes, dtype=np.int64))
+        return nodes.long().contiguous()
 
 
 class _Unpacked(gzip.GzipFile):
@@ -181,21 +167,19 @@ class _Unpacked(gzip.GzipFile):
         return chunk
 
 
-def _read_csv(path: Path, kind: type) -> Array:
+def _read_csv(path: Path, kind: type) -> torch.Tensor:
     try:
         import pandas
     except ImportError:
         raise _needs_ogb(path.name) from None
     try:
         with _Unpacked(path) as file:
-            table: Array = pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True)
+            return torch.from_numpy(pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True))
     except DataError:
         raise
     # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: cannot be read as a table of {np.dtype(kind).name} ({reason})") from error
-    return table
+        raise DataError(f"{path}: cannot be read as a table of {np.dtype(kind).name} ({one_line(error)})") from error
 
 
 def _load_arrays(path: Path) -> Any:
@@ -226,32 +210,20 @@ def _download(name: str) -> Path:
         from ogb.utils.url import download_url, extract_zip
     except ImportError:
         raise _needs_ogb(name) from None
-    target = cache_folder(name)
-    try:
-        url, unpacked = _address(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="download-", dir=cache_root()) as temporary:
-            extract_zip(download_url(url, temporary), temporary)
-            os.replace(Path(temporary) / unpacked, target)
-    # ogb passes on whatever its network stack raises; no common base but Exception.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(
-            f"{name} is not on this machine and cannot be downloaded ({reason}); put the files "
-            f"{', '.join(RELEASES[name].files)} of its zip file into {target}, or into {_folder(name)} in a folder "
-            "that --data-root or $ACEGLT_DATA names"
-        ) from error
-    return target
-
-
-def _address(name: str) -> tuple[str, str]:
-    """The address of a dataset's zip file and the folder in it, from ogb's own list."""
     import ogb
 
-    with open(Path(ogb.__file__).parent / RELEASES[name].family / "master.csv", newline="") as lines:
-        header, *rows = csv.reader(lines)
-    facts = {row[0]: row[header.index(name)] for row in rows}
-    return facts["url"], facts["download_name"]
+    target, release = cache_folder(name), RELEASES[name]
+    advice = (
+        f"put the files {', '.join(release.files)} of its zip file into {target}, or into {_folder(name)} in a folder "
+        "that --data-root or $ACEGLT_DATA names"
+    )
+    with downloading(name, advice) as temporary:
+        with open(Path(ogb.__file__).parent / release.family / "master.csv", newline="") as lines:
+            facts = {row[""]: row[name] for row in csv.DictReader(lines)}
+        extract_zip(download_url(facts["url"], str(temporary)), str(temporary))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(temporary / facts["download_name"], target)
+    return target
 
 
 def _needs_ogb(what: str) -> DataError:

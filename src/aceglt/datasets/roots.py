@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from aceglt.errors import DataError
 
 
 def cache_root() -> Path:
@@ -19,3 +24,30 @@ def roots(data_root: str | Path | None = None) -> list[Path]:
     """Return the folders to search, first one first: `data_root`, `$ACEGLT_DATA`, the cache."""
     named = [data_root, os.environ.get("ACEGLT_DATA")]
     return [Path(root).expanduser() for root in named if root] + [cache_root()]
+
+
+def first_folder(data_root: str | Path | None, layouts: Iterable[str], complete: Callable[[Path], bool]) -> Path | None:
+    """Return the first complete folder among these layouts of each root, or None."""
+    folders = (root / layout for root in roots(data_root) for layout in layouts)
+    return next(filter(complete, folders), None)
+
+
+@contextmanager
+def downloading(name: str, advice: str) -> Iterator[Path]:
+    """A folder in the cache to download into, gone afterwards; any failure becomes a `DataError` with the advice."""
+    try:
+        cache_root().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=cache_root()) as temporary:
+            yield Path(temporary)
+    except DataError as error:
+        raise DataError(f"download of {name} failed: {error}; {advice}") from error
+    # PyG and ogb pass on whatever their network stacks raise; no common base but Exception.
+    except Exception as error:
+        raise DataError(
+            f"{name} is not on this machine and cannot be downloaded ({one_line(error)}); {advice}"
+        ) from error
+
+
+def one_line(error: Exception) -> str:
+    """What an error says."""
+    return " ".join(str(error).split()) or type(error).__name__

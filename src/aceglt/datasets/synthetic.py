@@ -66,13 +66,8 @@ def load_synthetic(name: str) -> GraphData | LinkData:
             f"{name!r}: the scale must be at most 1 and leave {_FEWEST_NODES} nodes, "
             f"that is {_FEWEST_NODES / SHAPES[kind].nodes:.4f} or more; found {scale}"
         )
-    make: dict[str, Callable[[str, _Draw, int, int], GraphData | LinkData]] = {
-        "synthetic-arxiv": _arxiv,
-        "synthetic-proteins": _proteins,
-        "synthetic-collab": _collab,
-    }
     edges = min(round(SHAPES[kind].edges * factor), int(_DENSEST * nodes * (nodes - 1) / 2))
-    return make[kind](name, _Draw(number, kind), nodes, edges)
+    return _MAKERS[kind](name, _Draw(number, kind), nodes, edges)
 
 
 def _arxiv(name: str, draw: _Draw, nodes: int, edges: int) -> GraphData:
@@ -97,7 +92,7 @@ def _proteins(name: str, draw: _Draw, nodes: int, edges: int) -> GraphData:
     species, functions = shape.features, 8
     sizes = torch.arange(1, functions + 1).double().rsqrt().repeat(species)
     blocks = _Blocks.of(sizes, nodes, draw)
-    kind = torch.div(blocks.of_node, functions, rounding_mode="floor")
+    kind = blocks.of_node // functions
     trait = draw.normal("functions", functions, 8)[blocks.of_node % functions]
     trait = trait + 0.5 * draw.normal("traits", nodes, 8)
     asked = draw.normal("questions", 8, shape.outputs)
@@ -119,11 +114,22 @@ def _collab(name: str, draw: _Draw, nodes: int, edges: int) -> LinkData:
     centres = draw.normal("centres", len(blocks.sizes), shape.features)
     x = draw.normal("features", nodes, shape.features) + 0.35 * centres[blocks.of_node]
     pairs = blocks.edges(edges, shape, draw)
-    train, val, test = (pairs[:, part] for part in _split(_order(draw.uniform("split", edges)), (0.91722, 0.04674)))
+    train, val, test = (pairs[:, part] for part in _split(draw.order("split", edges), (0.91722, 0.04674)))
     code = pairs[0] * nodes + pairs[1]
     wanted = round(100_000 * nodes / shape.nodes)
-    free = _distinct(2 * wanted, nodes, lambda n, salt: draw.pairs(f"negatives {salt}", n, nodes), draw, taken=code)
+
+    def candidates(n: int, salt: int) -> Tensor:
+        return (draw.uniform(f"negatives {salt}", 2 * n) * nodes).long().view(2, n)
+
+    free = _distinct(2 * wanted, nodes, candidates, draw, taken=code)
     return LinkData(name, x, train, val, free[:, ::2], test, free[:, 1::2], metric="hits@50")
+
+
+_MAKERS: dict[str, Callable[[str, _Draw, int, int], GraphData | LinkData]] = {
+    "synthetic-arxiv": _arxiv,
+    "synthetic-proteins": _proteins,
+    "synthetic-collab": _collab,
+}
 
 
 @dataclass(frozen=True)
@@ -143,10 +149,9 @@ class _Draw:
         centred.clamp_(2.0**-24 - 1.0, 1.0 - 2.0**-24)  # in float32, draws next to 1 are 1
         return centred.erfinv_().mul_(2.0**0.5).view(rows, columns)
 
-    def pairs(self, purpose: str, n: int, nodes: int) -> tuple[Tensor, Tensor]:
-        """Any n pairs of nodes."""
-        source, target = (self.uniform(purpose, 2 * n) * nodes).long().view(2, n)
-        return source, target
+    def order(self, purpose: str, n: int) -> Tensor:
+        """[n] a random order of 0 … n - 1."""
+        return self.uniform(purpose, n).argsort()
 
 
 @dataclass(frozen=True)
@@ -163,39 +168,28 @@ class _Blocks:
         """Communities in proportion to `shares` [B], up to rounding."""
         ends = (shares.double().cumsum(0) * (nodes / shares.double().sum())).round().long()
         sizes = torch.diff(ends, prepend=ends.new_zeros(1))
-        node_at = _order(draw.uniform("nodes", nodes))
+        node_at = draw.order("nodes", nodes)
         place = node_at.argsort()
         return cls(sizes, node_at, place, torch.repeat_interleave(sizes)[place])
 
     def edges(self, count: int, shape: Shape, draw: _Draw) -> Tensor:
         """[2, count] different edges, each listed once and in the order that `Graph` keeps them."""
-        nodes, start, at_place = (
-            len(self.node_at),
-            self.sizes.cumsum(0) - self.sizes,
-            torch.repeat_interleave(self.sizes),
-        )
+        start, at_place = self.sizes.cumsum(0) - self.sizes, torch.repeat_interleave(self.sizes)
 
-        def member(block: Tensor, u: Tensor) -> Tensor:
-            """A node of each block, by a draw u: low places are likelier, so they have the high degrees."""
-            return self.node_at[start[block] + (u.pow(shape.skew) * self.sizes[block]).long()]
-
-        def candidates(n: int, salt: int) -> tuple[Tensor, Tensor]:
+        def candidates(n: int, salt: int) -> Tensor:
             u = [draw.uniform(f"edges {salt} {column}", n) for column in range(5)]
-            here, there = at_place[(u[0] * nodes).long()], at_place[(u[1] * nodes).long()]
-            there = torch.where(u[2] < shape.within, here, there)
-            return member(here, u[3]), member(there, u[4])
+            here, there = (at_place[(each * len(at_place)).long()] for each in u[:2])
+            block = torch.stack([here, torch.where(u[2] < shape.within, here, there)])
+            # low places are likelier, so they have the high degrees
+            return self.node_at[start[block] + (torch.stack(u[3:]).pow(shape.skew) * self.sizes[block]).long()]
 
-        return _distinct(count, nodes, candidates, draw)
+        return _distinct(count, len(at_place), candidates, draw)
 
 
 def _distinct(
-    count: int,
-    nodes: int,
-    candidates: Callable[[int, int], tuple[Tensor, Tensor]],
-    draw: _Draw,
-    taken: Tensor | None = None,
+    count: int, nodes: int, candidates: Callable[[int, int], Tensor], draw: _Draw, taken: Tensor | None = None
 ) -> Tensor:
-    """[2, count] different pairs source < target, sorted; `candidates(n, salt)` draws n pairs of any kind.
+    """[2, count] different pairs source < target, sorted; `candidates(n, salt)` draws [2, n] pairs of any kind.
 
     Pairs whose number source · nodes + target is in `taken` (sorted) are left out.
     """
@@ -205,17 +199,16 @@ def _distinct(
         wanted = 2 * missing if salt else missing  # most are found at once, and few of the rest are new
         drawn = []
         for first in range(0, wanted, _CHUNK):
-            source, target = candidates(min(_CHUNK, wanted - first), salt)
-            code = torch.minimum(source, target) * nodes + torch.maximum(source, target)
-            drawn.append(code[source != target])
+            low, high = torch.aminmax(candidates(min(_CHUNK, wanted - first), salt), dim=0)
+            drawn.append((low * nodes + high)[low != high])
             salt += 1
         fresh = torch.unique(torch.cat(drawn))
         for known in (found, taken):
             fresh = fresh if known is None else fresh[~_among(fresh, known)]
         if len(fresh) > missing:
-            fresh = fresh[_order(draw.uniform(f"surplus {salt}", len(fresh)))[:missing]]
+            fresh = fresh[draw.order(f"surplus {salt}", len(fresh))[:missing]]
         found = torch.cat([found, fresh]).sort().values
-    return torch.stack([torch.div(found, nodes, rounding_mode="floor"), found % nodes])
+    return torch.stack([found // nodes, found % nodes])
 
 
 def _among(values: Tensor, known: Tensor) -> Tensor:
@@ -223,11 +216,6 @@ def _among(values: Tensor, known: Tensor) -> Tensor:
     if not len(known):
         return torch.zeros_like(values, dtype=torch.bool)
     return known[torch.searchsorted(known, values).clamp(max=len(known) - 1)] == values
-
-
-def _order(draws: Tensor) -> Tensor:
-    """A random order of 0 … n - 1."""
-    return draws.argsort()
 
 
 def _split(place: Tensor, shares: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:

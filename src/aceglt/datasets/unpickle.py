@@ -36,15 +36,10 @@ class PickledDtype:
     """Stands in for `numpy.dtype`."""
 
     def __init__(self, code: str, align: int, copy: int) -> None:
-        self._code, self._order = code, "<"
+        self.name = f"<{code}"
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._order = state[1]
-
-    def of(self, content: bytes | str) -> Array:
-        """The numbers in bytes, which Python 2 pickled as text."""
-        content = content.encode("latin1") if isinstance(content, str) else content
-        return np.frombuffer(content, np.dtype(self._order + self._code))
+        self.name = state[1] + self.name[1:]
 
 
 class PickledArray:
@@ -57,7 +52,9 @@ class PickledArray:
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], PickledDtype, bool, bytes | str]) -> None:
         _, shape, dtype, by_columns, content = state
-        self.values = dtype.of(content).reshape(shape, order="F" if by_columns else "C").copy()
+        content = content.encode("latin1") if isinstance(content, str) else content  # Python 2 pickled bytes as text
+        numbers = np.frombuffer(content, np.dtype(dtype.name))
+        self.values = numbers.reshape(shape, order="F" if by_columns else "C").copy()
 
 
 _ALLOWED = {

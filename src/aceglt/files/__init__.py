@@ -24,7 +24,18 @@ _UMASK = _umask()  # which temporary files ignore; to read it is to change it, f
 def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
     """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
     with _naming(path):
-        _write_and_rename(path, content, umask)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
 
 
 def leftovers(path: Path) -> list[Path]:
@@ -50,21 +61,6 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as problem:
         if problem.errno is not None:  # else it is only a message
             problem.filename = str(path)
-        raise
-
-
-def _write_and_rename(path: Path, content: bytes, umask: int) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
         raise
 
 

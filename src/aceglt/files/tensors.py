@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -72,17 +73,14 @@ def read_tensors(
 
 def pack(mask: Tensor) -> Tensor:
     """A boolean tensor [S, n] as bits, [S, ⌈n/8⌉] uint8."""
-    padded = torch.nn.functional.pad(mask.cpu().to(torch.uint8), (0, -mask.shape[1] % 8))
-    bits = padded.view(mask.shape[0], -1, 8) << torch.arange(8, dtype=torch.uint8)
-    return bits.sum(dim=2, dtype=torch.uint8)
+    return torch.from_numpy(np.packbits(mask.cpu().numpy(), axis=1, bitorder="little"))
 
 
 def unpack(bits: Tensor, n: int) -> Tensor:
     """The inverse of `pack`. Raises ValueError where `bits` are not n bits per row."""
     if bits.dtype != torch.uint8 or bits.dim() != 2 or bits.shape[1] != (n + 7) // 8:
         raise ValueError(f"a mask of {n} bits cannot be read from {bits.dtype} of shape {list(bits.shape)}")
-    each = (bits.unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return each.view(bits.shape[0], -1)[:, :n].bool()
+    return torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=n, bitorder="little")).bool()
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -27,13 +27,6 @@ class TrainScores(Protocol):
         """
 
 
-class Train(Protocol):
-    """Trains weights from the initial ones on labels alone, as tickets are trained."""
-
-    def __call__(self, masks: Masks, epochs: int, phase: str) -> Fit:
-        """Takes any number of batches of a level's runs, one after the other, as one."""
-
-
 def magnitudes(scores: Scores, masks: Masks) -> Scores:
     """Importance as published, whatever is alive."""
     return Scores(scores.weights.abs(), scores.edges.abs())
@@ -52,7 +45,8 @@ class Level:
     epochs: int
     """Epochs that scores are trained for."""
     train_scores: TrainScores
-    train: Train
+    train: Callable[[Masks, int, str], Fit]
+    """Trains weights from the initial ones on labels alone, as tickets are trained, for so many epochs of a phase."""
     quotas: Sequence[Quota] = ()
     """The fewest weights that each matrix keeps; none where all weights compete with each other."""
     rank: Callable[[Scores, Masks], Scores] = magnitudes

@@ -76,12 +76,8 @@ class _Birds:
         non-zero value."""
         total = torch.zeros_like(self.distance)
         for side, first in self._first.items():
-            largest = torch.stack([_hamming(masks, last, side) for last in self._drawn]).amax(dim=0)
+            differ = [(masks.of(side) != last.of(side)).double().mean(dim=1) for last in self._drawn]
+            largest = torch.stack(differ).amax(dim=0)
             self._first[side] = first = torch.where(first > 0, first, largest)
             total += largest / torch.where(first > 0, first, 1.0)
         return total / len(SIDES)
-
-
-def _hamming(a: Masks, b: Masks, side: str) -> Tensor:
-    """[S] share of the elements on which masks differ."""
-    return (a.of(side) != b.of(side)).double().mean(dim=1)

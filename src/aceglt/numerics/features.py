@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.numerics.csr import full
+from aceglt.numerics.csr import as_csr, full, places_of, take_columns, take_rows, transposed
 from aceglt.numerics.graph import pointers
 from aceglt.numerics.kernels import PLAIN, Kernels
-from aceglt.numerics.sparse import as_csr, places_of, take_columns, take_rows, transposed
 
 SPARSE = 0.13
 """Share of non-zeros below which X is held as CSR: X·W then reads each row of W once per non-zero, which is less work
@@ -38,9 +37,8 @@ class Features:
         given_sparse = x.layout != torch.strided
         x = as_csr(x) if given_sparse else x
         nnz = x.values().numel() if given_sparse else int(torch.count_nonzero(x))
-        density = nnz / max(1, x.numel())
-        self.kernels, self._density = kernels, density
-        self._store(lambda: x, (x.shape[0], x.shape[1]), as_csr(x) if density < sparse else None)
+        self.kernels, self._density = kernels, nnz / max(1, x.numel())
+        self._store(lambda: x, (x.shape[0], x.shape[1]), as_csr(x) if self._density < sparse else None)
 
     def _store(
         self,
@@ -63,9 +61,11 @@ class Features:
         made.__dict__.pop("csr_t", None)
         return made
 
-    def _share(self, base: Features) -> None:
-        """Keep what other features keep."""
-        vars(self).update(vars(base))
+    def _like(self) -> Features:
+        """Features to be stored, with the kernels of these."""
+        made = Features.__new__(Features)
+        made.kernels, made._density = self.kernels, self._density
+        return made
 
     @property
     def x(self) -> Tensor:
@@ -108,7 +108,8 @@ class Features:
         """X of each run with some of its entries dropped and the rest scaled, keep [S, entries] bool."""
         keep = keep if self._among is None else keep[:, self._drawn]
         if self.csr is None:
-            return DroppedFeatures(self.kernels, self.dense * keep.view(-1, *self.shape) * scale)
+            left = self.dense * keep.view(-1, *self.shape) * scale
+            return DroppedFeatures(self.kernels, left, left.transpose(1, 2))
         blocks = self._blocks
         if blocks is None or blocks.runs != keep.shape[0]:
             blocks = self._blocks = _Blocks(self.csr, keep.shape[0])
@@ -120,18 +121,15 @@ class Features:
 
     def rows(self, nodes: Tensor) -> Features:
         """The features of some nodes [n], kept as all are, which draw for dropout what they do among all."""
-        made = copy(self)
-        csr = None if self.csr is None else take_rows(self.csr, nodes)
-        _forget(made)
+        made, csr = self._like(), None if self.csr is None else take_rows(self.csr, nodes)
         made._store(lambda: take_rows(self.x, nodes), (len(nodes), self.shape[1]), csr, None, (self, nodes))
         return made
 
     def columns(self, kept: Tensor) -> Features:
         """Some of the features ([F] bool) of all nodes, for passes without dropout on features."""
-        made, whole = copy(self), self.csr_t
+        made, whole = self._like(), self.csr_t
         csr = None if self.csr is None else take_columns(self.csr, kept)
         transpose = None if whole is None else lambda: take_rows(whole, kept.nonzero().squeeze(1))
-        _forget(made)
         made._store(lambda: take_columns(self.x, kept), (self.shape[0], int(kept.sum())), csr, transpose)
         return made
 
@@ -154,19 +152,12 @@ class Features:
         return (nodes.unsqueeze(1) * self.shape[1] + torch.arange(self.shape[1], device=nodes.device)).flatten()
 
 
-def _forget(features: Features) -> None:
-    """What was made of other features."""
-    for name in ("dense", "csr_t", "nnz", "_drawn"):
-        vars(features).pop(name, None)
-
-
 class DroppedFeatures:
     """Node features after dropout, which every run draws for itself: [S, N, F], or sparse with the runs as blocks."""
 
-    def __init__(self, kernels: Kernels, left: Tensor, transposed: Tensor | None = None) -> None:
+    def __init__(self, kernels: Kernels, left: Tensor, transposed: Tensor) -> None:
         self._kernels = kernels
-        self._left = left  # [S, N, F], or CSR [S·N, S·F]
-        self._transposed = transposed  # None, or CSR [S·F, S·N]
+        self._left, self._transposed = left, transposed  # [S, N, F] and [S, F, N], or CSR [S·N, S·F] and [S·F, S·N]
 
     def matmul(self, weight: Tensor) -> Tensor:
         """[S, N, H] = X · weight, weight [S, F, H]."""
@@ -175,19 +166,17 @@ class DroppedFeatures:
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return self._left @ weight if self._transposed is None else self._blockwise(self._left, weight)
+        return self._times(self._left, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""
-        if self._transposed is None:
-            return self._left.transpose(1, 2) @ grad
-        return self._blockwise(self._transposed, grad)
+        return self._times(self._transposed, grad)
 
-    def _blockwise(self, left: Tensor, right: Tensor) -> Tensor:
-        """[S, n, H] of a block-diagonal matrix times the runs' matrices, stacked."""
-        runs, _, width = right.shape
-        out = right.new_empty(left.shape[0], width)
-        return self._kernels.product(left, right.reshape(-1, width), out).view(runs, -1, width)
+    def _times(self, left: Tensor, right: Tensor) -> Tensor:
+        """[S, n, H] of each run's matrix, or of a block of a sparse one, times right [S, m, H]."""
+        if not left.is_sparse_csr:
+            return left @ right
+        return self._kernels.product(left, right.reshape(-1, right.shape[2])).view(len(right), -1, right.shape[2])
 
 
 class _Blocks:
@@ -227,7 +216,7 @@ class PermutedFeatures(Features):
     """
 
     def __init__(self, base: Features, order: Tensor) -> None:
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self._order = base, order  # order [S, N]
 
     def dropped(self, keep: Tensor, scale: float) -> DroppedFeatures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -43,17 +43,12 @@ class Graph:
         Raises ValueError if the two directions of an undirected edge have other weights or features.
         """
         source, target = edge_index.long()
-        weight, attr = edge_weight, edge_attr
+        values = {name: v for name, v in (("edge_weight", edge_weight), ("edge_attr", edge_attr)) if v is not None}
         if not _is_listed(source, target, num_nodes, directed):  # else there is nothing to sort, merge or drop
-            source, target, weight, attr = _merged(source, target, num_nodes, directed, weight, attr)
+            source, target, values = _merged(source, target, num_nodes, directed, values)
         dtype = torch.get_default_dtype()
-        return cls(
-            num_nodes,
-            torch.stack([source, target]),
-            directed,
-            _given(weight, lambda v: v.to(dtype)),
-            _given(attr, lambda v: v.to(dtype)),
-        )
+        values = {name: value.to(dtype) for name, value in values.items()}
+        return cls(num_nodes, torch.stack([source, target]), directed, **values)
 
     def expand(self, alive: Tensor, edge_index: Tensor, unseen: bool = True) -> Tensor:
         """Which columns of an `edge_index` are alive, for alive edges [E] bool of this graph.
@@ -77,16 +72,17 @@ class Graph:
     def arcs_per_edge(self) -> int:
         return 1 if self.directed else 2
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Weights and features of the edges, as far as there are any."""
+        return {name: v for name in ("edge_weight", "edge_attr") if (v := getattr(self, name)) is not None}
+
     def to(self, device: torch.device | str) -> Graph:
-        weight = _given(self.edge_weight, lambda v: v.to(device))
-        attr = _given(self.edge_attr, lambda v: v.to(device))
-        return replace(self, edges=self.edges.to(device), edge_weight=weight, edge_attr=attr)
+        return replace(self, edges=self.edges.to(device), **{name: v.to(device) for name, v in self.values.items()})
 
     def subgraph(self, kept: Tensor) -> Graph:
         """All nodes and some of the edges ([E] bool, or numbers in ascending order)."""
-        weight = _given(self.edge_weight, lambda v: v[kept])
-        attr = _given(self.edge_attr, lambda v: v[kept])
-        return replace(self, edges=self.edges[:, kept], edge_weight=weight, edge_attr=attr)
+        return replace(self, edges=self.edges[:, kept], **{name: v[kept] for name, v in self.values.items()})
 
     def part(self, nodes: Tensor, edges: Tensor) -> Graph:
         """Some nodes ([n] in ascending order), numbered anew, and some of the edges among them ([e] likewise)."""
@@ -105,14 +101,12 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal graphs, weights and features of edges included."""
-        values = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr}
-        if not any(value is not None for value in values.values()):
+        if not self.values:
             return self.structure
         digest = hashlib.sha256(self.structure.encode())
-        for name, value in values.items():
-            if value is not None:
-                digest.update(f"{name} {list(value.shape)} ".encode())
-                digest.update(value.cpu().contiguous().numpy().tobytes())
+        for name, value in self.values.items():
+            digest.update(f"{name} {list(value.shape)} ".encode())
+            digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:32]
 
     def field(self, nodes: Tensor, steps: int) -> Field:
@@ -151,8 +145,7 @@ class Graph:
             num_edges=self.num_edges,
             slot=slot,
             arcs_of_slot=_arcs_of_slot(slot, runs, self.num_edges),
-            edge_weight=self.edge_weight,
-            edge_attr=self.edge_attr,
+            **self.values,
         )
 
 
@@ -270,7 +263,9 @@ class GraphBatch(Block):
     @cached_property
     def weight(self) -> Tensor | None:
         """[A] weight of each arc's edge, 1 for self-loops; None if all are 1."""
-        return _given(self.edge_weight, lambda v: _with_loops(v)[self.slot % (self.num_edges + 1)])
+        if self.edge_weight is None:
+            return None
+        return torch.cat([self.edge_weight, self.edge_weight.new_ones(1)])[self.slot % (self.num_edges + 1)]
 
     @cached_property
     def arcs_of_runs(self) -> list[slice]:
@@ -329,8 +324,7 @@ def _matrix(runs: int, targets: int, sources: int, row: Tensor, col: Tensor) -> 
 def pointers(sorted_rows: Tensor, size: int) -> Tensor:
     """[size + 1] int32: where each row's entries begin, for sorted row numbers."""
     counts = torch.bincount(sorted_rows, minlength=size)
-    zero = counts.new_zeros(1)
-    return torch.cat([zero, counts.cumsum(0)]).int()
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
 
 
 def _arcs_of_slot(slot: Tensor, runs: int, num_edges: int) -> Tensor:
@@ -354,47 +348,32 @@ def _is_listed(source: Tensor, target: Tensor, num_nodes: int, directed: bool) -
 
 
 def _merged(
-    source: Tensor, target: Tensor, num_nodes: int, directed: bool, weight: Tensor | None, attr: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    source: Tensor, target: Tensor, num_nodes: int, directed: bool, values: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Edges as a `Graph` lists them, with their weights and features."""
     proper = source != target
     arcs, arc = torch.unique((source * num_nodes + target)[proper], return_inverse=True)
-    weight = _given(weight, lambda v: _sum(v[proper], arc, len(arcs)))
-    attr = _given(attr, lambda v: _mean(v[proper], arc, len(arcs)))
+    merged = {name: _sum(v[proper], arc, len(arcs), mean=name == "edge_attr") for name, v in values.items()}
     source, target = arcs // num_nodes, arcs % num_nodes
     if not directed:
         source, target = torch.minimum(source, target), torch.maximum(source, target)
         code, edge = torch.unique(source * num_nodes + target, return_inverse=True)
         source, target = code // num_nodes, code % num_nodes
-        weight = _given(weight, lambda v: _agreed("edge_weight", v, edge, source, target))
-        attr = _given(attr, lambda v: _agreed("edge_attr", v, edge, source, target))
-    return source, target, weight, attr
+        merged = {name: _agreed(name, v, edge, source, target) for name, v in merged.items()}
+    return source, target, merged
 
 
-def _given(value: Tensor | None, change: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """What `change` makes of a value, if there is one."""
-    return None if value is None else change(value)
-
-
-def _with_loops(edge_weight: Tensor) -> Tensor:
-    """[E + 1] weights by slot: those of the edges, and 1 for the self-loops."""
-    return torch.cat([edge_weight, edge_weight.new_ones(1)])
-
-
-def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    """[groups, …] float64 sums of values [n, …] by group [n]."""
+def _sum(values: Tensor, group: Tensor, groups: int, mean: bool) -> Tensor:
+    """[groups, …] float64 sums, or means, of values [n, …] by group [n]."""
     zeros = values.new_zeros(groups, *values.shape[1:], dtype=torch.float64)
-    return zeros.index_add_(0, group, values.double())
-
-
-def _mean(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    counts = torch.bincount(group, minlength=groups)
-    return _sum(values, group, groups) / counts.view(-1, *[1] * (values.dim() - 1))
+    sums = zeros.index_add_(0, group, values.double())
+    counts = torch.bincount(group, minlength=groups).view(-1, *[1] * (values.dim() - 1))
+    return sums / counts if mean else sums
 
 
 def _agreed(name: str, values: Tensor, edge: Tensor, source: Tensor, target: Tensor) -> Tensor:
     """[E, …] what the one or two directions of each edge say, if they say the same."""
-    mean = _mean(values, edge, len(source))
+    mean = _sum(values, edge, len(source), mean=True)
     close = torch.isclose(values, mean[edge])
     differs = ~(close.all(dim=1) if close.dim() > 1 else close)
     if bool(differs.any()):

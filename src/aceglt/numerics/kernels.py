@@ -58,16 +58,14 @@ class Kernels:
         """See `rng.uniform`."""
         return rng.uniform(key, n)
 
-    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
+    def keep_mask(
+        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
+    ) -> Tensor:
         """See `rng.keep_mask`."""
-        return rng.keep_mask(key, n, drop, dtype)
-
-    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
-        """See `rng.keep_rows`."""
-        return rng.keep_rows(key, rows, width, drop, dtype)
+        return rng.keep_mask(key, n, drop, dtype, rows)
 
     def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
-        """h [S, n, width] with what `keep_rows` keeps of it scaled up, and 0 elsewhere; None where that is no shorter
+        """h [S, n, width] with what `keep_mask` keeps of it scaled up, and 0 elsewhere; None where that is no shorter
         than to draw and multiply."""
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,12 +29,35 @@ class Quota:
     keep: int
 
 
-@dataclass(frozen=True)
-class Masks:
-    """Which weights and edges of each run are alive. All runs of a batch have the same counts."""
+Self = TypeVar("Self", bound="_Both")
 
-    weights: Tensor  # [S, P] bool, over all prunable weights of the backbone
-    edges: Tensor  # [S, E] bool
+
+@dataclass(frozen=True)
+class _Both:
+    """A value for each weight and each edge of a batch of runs."""
+
+    weights: Tensor  # [S, P]
+    edges: Tensor  # [S, E]
+
+    @property
+    def total(self) -> Counts:
+        return Counts(self.weights.shape[1], self.edges.shape[1])
+
+    def of(self, side: str) -> Tensor:
+        """Those of one of the `SIDES`."""
+        part: Tensor = getattr(self, side)
+        return part
+
+    def to(self: Self, device: torch.device | str) -> Self:
+        return type(self)(self.weights.to(device), self.edges.to(device))
+
+    def __getitem__(self: Self, runs: slice) -> Self:
+        return type(self)(self.weights[runs], self.edges[runs])
+
+
+class Masks(_Both):
+    """Which weights (all prunable ones of the backbone) and edges of each run are alive, as bool. All runs of a batch
+    have the same counts."""
 
     @classmethod
     def full(cls, runs: int, total: Counts, device: torch.device | str = "cpu") -> Masks:
@@ -51,10 +75,6 @@ class Masks:
         return self.weights.shape[0]
 
     @property
-    def total(self) -> Counts:
-        return Counts(self.weights.shape[1], self.edges.shape[1])
-
-    @property
     def alive(self) -> Counts:
         """Alive elements of the first run, which are those of every run."""
         return Counts(int(self.weights[0].sum()), int(self.edges[0].sum()))
@@ -63,49 +83,17 @@ class Masks:
     def sparsity(self) -> tuple[float, float]:
         """Share of dead weights and of dead edges (0 where there are none at all)."""
         alive, total = self.alive, self.total
-        return _dead_share(alive.weights, total.weights), _dead_share(alive.edges, total.edges)
-
-    def of(self, side: str) -> Tensor:
-        """Those of one of the `SIDES`."""
-        part: Tensor = getattr(self, side)
-        return part
+        counts = (alive.weights, total.weights), (alive.edges, total.edges)
+        weights, edges = (1 - part / whole if whole else 0.0 for part, whole in counts)
+        return weights, edges
 
     def complement(self) -> Masks:
         """The pruned part: what is dead here, alive there, in the full graph and model."""
         return Masks(~self.weights, ~self.edges)
 
-    def to(self, device: torch.device | str) -> Masks:
-        return Masks(self.weights.to(device), self.edges.to(device))
 
-    def __getitem__(self, runs: slice) -> Masks:
-        return Masks(self.weights[runs], self.edges[runs])
-
-
-@dataclass(frozen=True)
-class Scores:
+class Scores(_Both):
     """Soft masks after training; the magnitude is the importance, dead elements have 0."""
-
-    weights: Tensor  # [S, P]
-    edges: Tensor  # [S, E]
-
-    @property
-    def total(self) -> Counts:
-        return Counts(self.weights.shape[1], self.edges.shape[1])
-
-    def of(self, side: str) -> Tensor:
-        """Those of one of the `SIDES`."""
-        part: Tensor = getattr(self, side)
-        return part
-
-    def to(self, device: torch.device | str) -> Scores:
-        return Scores(self.weights.to(device), self.edges.to(device))
-
-    def __getitem__(self, runs: slice) -> Scores:
-        return Scores(self.weights[runs], self.edges[runs])
-
-
-def _dead_share(alive: int, total: int) -> float:
-    return 1 - alive / total if total else 0.0
 
 
 def share(fraction: float, count: int) -> int:

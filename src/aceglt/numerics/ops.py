@@ -5,6 +5,7 @@ Gathers are `index_select`, which on a CPU takes a half to a quarter of the time
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,12 @@ _EPSILON = 1e-7  # what GENConv adds to a message
 
 def arc_values(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc from edge values [S, E], times the edge's weight; self-loops get 1."""
-    result: Tensor = _GatherArcs.apply(slots(edge_values), batch)
+
+    def gradient(grad: Tensor) -> Tensor:
+        padded, arcs = torch.cat([grad, grad.new_zeros(1)]), batch.arcs_of_slot
+        return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1)
+
+    result: Tensor = _Gather.apply(slots(edge_values), batch.slot, gradient)
     return result if batch.weight is None else result * batch.weight
 
 
@@ -32,10 +38,16 @@ def slots(edge_values: Tensor) -> Tensor:
 
 def pick(block: Block, values: Tensor) -> Tensor:
     """Values of the block's arcs, from those of all arcs of the graph."""
-    if block.arcs is None:
+    arcs, total = block.arcs, len(values)
+    if arcs is None:
         return values
-    result: Tensor = _Pick.apply(values, block.arcs)
+    result: Tensor = _Gather.apply(values, arcs, lambda grad: scatter_arcs(block, grad, total))
     return result
+
+
+def scatter_arcs(block: Block, values: Tensor, total: int) -> Tensor:
+    """[total] values of all arcs of the graph, from those of the block's; 0 elsewhere."""
+    return values if block.arcs is None else values.new_zeros(total).index_copy_(0, block.arcs, values)
 
 
 def spmm(block: Block, values: Tensor, dense: Tensor, symmetric: bool = False) -> Tensor:
@@ -53,24 +65,24 @@ def row_sum(block: Block, values: Tensor) -> Tensor:
     return spmm(block, values, ones).reshape(-1)
 
 
-def scale_arcs(block: Block, values: Tensor, factor: Tensor) -> Tensor:
-    """[A]: values [A] times the factors [S·N] of both ends, where the block's sources are its targets."""
-    result: Tensor = _ScaleArcs.apply(values, factor, block)
-    return result
-
-
 def normalise(batch: GraphBatch, edge_values: Tensor) -> Tensor:
     """[A] value of every arc (see `arc_values`) over the root of the sums of magnitudes at both its ends."""
     shorter = batch.kernels.normalised(batch, edge_values)
     if shorter is not None:
         return shorter
     values = arc_values(batch, edge_values)
-    return scale_arcs(batch, values, row_sum(batch, values.abs()).rsqrt())
+    result: Tensor = _ScaleArcs.apply(values, row_sum(batch, values.abs()).rsqrt(), batch)
+    return result
 
 
 def arc_sum(block: Block, source: Tensor, target: Tensor) -> Tensor:
     """[A, K]: source[j] + target[i] for every arc from j to i, values of sources [S·N, K] and of targets [S·T, K]."""
-    result: Tensor = _ArcSum.apply(full(source), full(target), block)
+
+    def to_sources(grad: Tensor) -> Tensor:
+        return _reduce_rows(grad.index_select(0, block.transpose), block.transposed_rowptr, "sum")
+
+    result: Tensor = _Gather.apply(full(source), block.col, to_sources)
+    result += _Gather.apply(full(target), block.row, lambda grad: _reduce_rows(grad.contiguous(), block.rowptr, "sum"))
     return result.to(source.dtype)
 
 
@@ -101,20 +113,14 @@ def softmax_messages(
         logits = message * temperature.view(-1, 1, 1)
         top, bottom = logits.detach().amax(dim=1, keepdim=True), logits.detach().amin(dim=1, keepdim=True)
         if float((top - bottom).amax()) < safe_range:
-            return _source_softmax(batch, message, (logits - top).exp(), scores).to(x.dtype)
-    weight, bias = edge_terms or (None, None)
-    result: Tensor = _SoftmaxMessages.apply(x, scores, temperature, weight, bias, batch, arc_elements)
+            # Messages depend on their source alone: sums over arcs are sparse products, several times as fast, with one
+            # shift of the exponents for all targets, hence a range in which none of them loses all its terms.
+            exponential, isolated = (logits - top).exp(), (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
+            total = spmm(batch, torch.ones_like(scores), exponential) + isolated
+            return (spmm(batch, scores, exponential * message) / total).to(x.dtype)
+    terms = scores, temperature, *(edge_terms or (None, None))
+    result: Tensor = _SoftmaxMessages.apply(x, batch, arc_elements, *terms)
     return result
-
-
-def _source_softmax(batch: GraphBatch, message: Tensor, exponential: Tensor, scores: Tensor) -> Tensor:
-    """Messages that depend on their source alone: sums over arcs are sparse products, several times as fast.
-
-    It takes one shift of the exponents for all targets, hence a range in which none of them loses all its terms.
-    """
-    isolated = (batch.rowptr.diff() == 0).view(batch.runs, -1, 1)
-    total = spmm(batch, torch.ones_like(scores), exponential) + isolated
-    return spmm(batch, scores, exponential * message) / total
 
 
 def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: float = 1.0) -> Tensor:
@@ -126,38 +132,22 @@ def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: floa
     return result
 
 
-class _GatherArcs(torch.autograd.Function):
-    """slot values → arc values; the gradient is a gather too, so it needs no atomics and is deterministic."""
+class _Gather(torch.autograd.Function):
+    """Rows of a tensor, with the gradient that is given: one without atomics, which is deterministic."""
 
     @staticmethod
-    def forward(ctx: Any, slots: Tensor, batch: GraphBatch) -> Tensor:
-        ctx.batch = batch
-        return slots.index_select(0, batch.slot)
+    def forward(ctx: Any, values: Tensor, index: Tensor, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.gradient = gradient
+        return values.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        padded = torch.cat([grads[0], grads[0].new_zeros(1)])
-        arcs = ctx.batch.arcs_of_slot
-        return padded.index_select(0, arcs.flatten()).view(arcs.shape).sum(dim=1), None
-
-
-class _Pick(torch.autograd.Function):
-    """Some of a vector's elements, each at most once: the gradient is a copy, not a sum."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
-        ctx.total = len(values)
-        ctx.save_for_backward(index)
-        return values[index]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (index,) = ctx.saved_tensors
-        return grads[0].new_zeros(ctx.total).index_copy_(0, index, grads[0]), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.gradient(grads[0]), None, None
 
 
 class _ScaleArcs(torch.autograd.Function):
-    """The factors' gradient is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
+    """Values [A] times the factors [S·N] of both ends, where the block's sources are its targets. The factors' gradient
+    is summed over rows of the matrix and of its transpose: no atomics, deterministic."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, factor: Tensor, block: Block) -> Tensor:
@@ -207,22 +197,6 @@ class _Spmm(torch.autograd.Function):
         return grad_values, grad_dense, None, None
 
 
-class _ArcSum(torch.autograd.Function):
-    """Gathers whose gradients are sums over rows of the matrix and of its transpose: no atomics, deterministic."""
-
-    @staticmethod
-    def forward(ctx: Any, source: Tensor, target: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return source.index_select(0, block.col).add_(target.index_select(0, block.row))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        block: Block = ctx.block
-        grad = grads[0].contiguous()
-        grad_source = _reduce_rows(grad.index_select(0, block.transpose), block.transposed_rowptr, "sum")
-        return grad_source, _reduce_rows(grad, block.rowptr, "sum"), None
-
-
 class _RowSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, block: Block) -> Tensor:
@@ -247,18 +221,9 @@ class _SoftmaxMessages(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        scores: Tensor,
-        temperature: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        batch: GraphBatch,
-        arc_elements: int | None,
-    ) -> Tensor:
-        arcs = _Messages(batch, x, scores, temperature, weight, bias, arc_elements)
-        out = x.new_empty(x.shape[0] * x.shape[1], x.shape[2])
+    def forward(ctx: Any, x: Tensor, batch: GraphBatch, arc_elements: int | None, *terms: Any) -> Tensor:
+        arcs = _Messages(batch, arc_elements, x, *terms)
+        out = torch.empty_like(arcs.x)
         log_total = torch.empty_like(out, dtype=arcs.dtype)  # of the exponentials at each target
         for channels in arcs.chunks:
             message = arcs.messages(channels)
@@ -270,38 +235,43 @@ class _SoftmaxMessages(torch.autograd.Function):
             out[:, channels] = torch.where(total > 0, weighted / total, 0.0).to(out.dtype)  # 0 without neighbours
             log_total[:, channels] = top + total.log()
         ctx.batch, ctx.arc_elements = batch, arc_elements
-        ctx.save_for_backward(x, scores, temperature, weight, bias, out, log_total)
+        ctx.save_for_backward(out, log_total, x, *terms)
         return out.view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         batch: GraphBatch = ctx.batch
-        x, scores, temperature, weight, bias, out, log_total = ctx.saved_tensors
-        arcs = _Messages(batch, x, scores, temperature, weight, bias, ctx.arc_elements)
-        grad = grads[0].reshape(out.shape)
-        sums = _MessageGradients(arcs)
+        out, log_total, x, *terms = ctx.saved_tensors
+        arcs = _Messages(batch, ctx.arc_elements, x, *terms)
+        grad, to_x = grads[0].reshape(out.shape), torch.empty_like(arcs.x)
+        to_scores, to_logits = arcs.scores.new_zeros(2, batch.num_arcs)
+        to_weight, to_bias = (None if term is None else torch.empty_like(term) for term in terms[2:])
         for channels in arcs.chunks:
             message = arcs.messages(channels)
             share = (message * arcs.temperature).sub_(log_total[:, channels][batch.row]).exp_()
-            share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # times the gradient at the target
-            sums.add(channels, share, message, out[:, channels].to(arcs.dtype)[batch.row])
-        return (*sums.results(), None, None)
+            share.mul_(grad[:, channels].to(arcs.dtype)[batch.row])  # the softmax times the gradient at the target
+            to_scores += (share * message).sum(dim=1)
+            logits = (message * arcs.scores).sub_(out[:, channels].to(arcs.dtype)[batch.row]).mul_(share)
+            to_logits += (logits * message).sum(dim=1)
+            to_message = logits.mul_(arcs.temperature).addcmul_(share, arcs.scores)
+            to_message.mul_(message > _EPSILON)
+            sums = _reduce_rows(to_message[batch.transpose], batch.transposed_rowptr, "sum")
+            to_x[:, channels] = sums.to(to_x.dtype)
+            if to_weight is not None and to_bias is not None:
+                for run, attr in enumerate(batch.attr_of_runs):
+                    part = to_message[batch.arcs_of_runs[run]]
+                    to_weight[run, :, channels] = (attr.t() @ part).to(to_weight.dtype)
+                    to_bias[run, channels] = part.sum(dim=0).to(to_bias.dtype)
+        to_temperature = torch.stack([to_logits[part].sum() for part in batch.arcs_of_runs])
+        return to_x.view(x.shape), None, None, to_scores, to_temperature, to_weight, to_bias
 
 
 class _Messages:
     """Messages and what goes with them, for a few channels of all arcs at a time."""
 
-    def __init__(
-        self,
-        batch: GraphBatch,
-        x: Tensor,
-        scores: Tensor,
-        temperature: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        arc_elements: int | None,
-    ) -> None:
-        self.batch, self.x, self.weight, self.bias = batch, x.flatten(0, 1), weight, bias
+    def __init__(self, batch: GraphBatch, arc_elements: int | None, x: Tensor, scores: Tensor, *terms: Any) -> None:
+        temperature, self.weight, self.bias = terms
+        self.batch, self.x = batch, x.flatten(0, 1)
         self.dtype = torch.promote_types(x.dtype, torch.float32)
         self.scores = scores.to(self.dtype).unsqueeze(1)  # [A, 1]
         run = torch.div(batch.row, batch.num_nodes, rounding_mode="floor")
@@ -314,44 +284,11 @@ class _Messages:
         """[A, k]; positive messages are above 1e-7."""
         message = self.x[:, channels].to(self.dtype)[self.batch.col]
         if self.weight is not None:
-            assert self.bias is not None
             for run, attr in enumerate(self.batch.attr_of_runs):
                 part = message[self.batch.arcs_of_runs[run]]
                 weight, bias = self.weight[run, :, channels], self.bias[run, channels]
                 part += torch.addmm(bias.to(attr.dtype), attr, weight.to(attr.dtype))
         return message.relu_().add_(_EPSILON)
-
-
-class _MessageGradients:
-    """The gradients of `softmax_messages`, channel by channel."""
-
-    def __init__(self, arcs: _Messages) -> None:
-        self.arcs, batch = arcs, arcs.batch
-        self.x = torch.empty_like(arcs.x)
-        self.scores = arcs.scores.new_zeros(batch.num_arcs)
-        self.temperature = arcs.scores.new_zeros(batch.num_arcs)
-        self.weight = None if arcs.weight is None else torch.empty_like(arcs.weight)
-        self.bias = None if arcs.bias is None else torch.empty_like(arcs.bias)
-
-    def add(self, channels: slice, share: Tensor, message: Tensor, out: Tensor) -> None:
-        """One group of channels: `share` is the softmax times the output's gradient, `out` the output, by arc."""
-        arcs, batch = self.arcs, self.arcs.batch
-        self.scores += (share * message).sum(dim=1)
-        logits = (message * arcs.scores).sub_(out).mul_(share)  # the gradient of the logits
-        self.temperature += (logits * message).sum(dim=1)
-        grad = logits.mul_(arcs.temperature).addcmul_(share, arcs.scores)  # the messages' gradient
-        grad.mul_(message > _EPSILON)
-        self.x[:, channels] = _reduce_rows(grad[batch.transpose], batch.transposed_rowptr, "sum").to(self.x.dtype)
-        if self.weight is not None and self.bias is not None:
-            for run, attr in enumerate(batch.attr_of_runs):
-                part = grad[batch.arcs_of_runs[run]]
-                self.weight[run, :, channels] = (attr.t() @ part).to(self.weight.dtype)
-                self.bias[run, channels] = part.sum(dim=0).to(self.bias.dtype)
-
-    def results(self) -> tuple[Tensor | None, ...]:
-        batch = self.arcs.batch
-        temperature = torch.stack([self.temperature[part].sum() for part in batch.arcs_of_runs])
-        return self.x.view(batch.runs, batch.num_nodes, -1), self.scores, temperature, self.weight, self.bias
 
 
 class _EluDropout(torch.autograd.Function):

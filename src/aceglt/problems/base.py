@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Weights
+from aceglt.numerics.csr import dense_blocks
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import dense_blocks
 from aceglt.problems.checks import check_one_graph
 
 Split = Literal["train", "val", "test"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aceglt.errors import DataError
+from aceglt.numerics.csr import LAYOUTS, as_csr, entries
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import LAYOUTS, as_csr, entries
 
 _INT32 = 2**31 - 1
+_SPLITS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def check_one_graph(data: Any, name: str) -> None:
@@ -41,14 +43,18 @@ def attribute(data: Any, name: str, part: str) -> Tensor:
     return value.detach().cpu()
 
 
-def checked_features(x: Tensor, name: str) -> Tensor:
-    """[N, F] in the default type of number: dense, or CSR if it is given in any sparse layout."""
+def _found(values: Tensor) -> str:
+    return f"found {values.dtype} of shape {list(values.shape)}"
+
+
+def checked_features(data: Any, name: str) -> Tensor:
+    """x [N, F] in the default type of number: dense, or CSR if it is given in any sparse layout."""
+    x = attribute(data, name, "x")
     if x.dim() != 2 or 0 in x.shape:
         raise DataError(f"{name}: x must be [nodes, features] and not empty, found shape {list(x.shape)}")
     if x.layout != torch.strided:
         x = _checked_sparse(x, name)
-        finite = torch.isfinite(x.values())
-        bad = torch.arange(x.shape[0]).repeat_interleave(x.crow_indices().diff())[~finite].unique()
+        bad = entries(x)[0][~torch.isfinite(x.values())].unique()
     else:
         x = x.to(torch.get_default_dtype())
         bad = (~torch.isfinite(x)).any(dim=1).nonzero().squeeze(1)
@@ -61,18 +67,16 @@ def _checked_sparse(x: Tensor, name: str) -> Tensor:
     """As CSR; refuses what is no plain matrix, or has indices, which torch need not check, that lead outside it."""
     if x.layout not in LAYOUTS or x.dense_dim() or x.is_complex() or x.shape[1] > _INT32:
         raise DataError(
-            f"{name}: x must be dense or a matrix of real numbers in COO, CSR or CSC, found {x.dtype} of shape "
-            f"{list(x.shape)} in {x.layout} with {x.dense_dim()} dense dimension(s)"
+            f"{name}: x must be dense or a matrix of real numbers in COO, CSR or CSC, {_found(x)} in {x.layout} with "
+            f"{x.dense_dim()} dense dimension(s)"
         )
     x, fits = x.to(torch.get_default_dtype()), True
-    if x.layout == torch.sparse_coo:
-        x = x.coalesce()
-    else:
+    if x.layout != torch.sparse_coo:
         starts = x.crow_indices() if x.layout == torch.sparse_csr else x.ccol_indices()
         fits = int(starts[0]) == 0 and int(starts[-1]) == len(x.values()) and bool((starts.diff() >= 0).all())
     if fits:
         indices = zip(x.shape, entries(x)[:2], strict=True)
-        fits = not len(x.values()) or all(0 <= int(i.min()) <= int(i.max()) < size for size, i in indices)
+        fits = all(not len(i) or 0 <= int(i.min()) <= int(i.max()) < size for size, i in indices)
     if not fits:
         raise DataError(f"{name}: x is a sparse tensor whose indices do not fit its shape {list(x.shape)}")
     return as_csr(x)
@@ -93,70 +97,64 @@ def checked_graph(data: Any, name: str, num_nodes: int, directed: bool) -> Graph
         graph = Graph.from_edge_index(edge_index, num_nodes, directed, weight, attr)
     except ValueError as problem:
         raise DataError(f"{name}: {problem}") from None
-    check_not_empty(graph, name)
+    if graph.num_edges == 0:
+        raise DataError(f"{name}: the graph has no edge between two different nodes; there is nothing to prune")
     return graph
 
 
 def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
-        raise DataError(
-            f"{name}: {part} must be integers of shape [2, edges], "
-            f"found {edge_index.dtype} of shape {list(edge_index.shape)}"
-        )
+        raise DataError(f"{name}: {part} must be integers of shape [2, edges], {_found(edge_index)}")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         bad = int(edge_index.min()) if int(edge_index.min()) < 0 else int(edge_index.max())
         raise DataError(f"{name}: {part} names node {bad}, but x has nodes 0 to {num_nodes - 1}")
 
 
-def check_not_empty(graph: Graph, name: str) -> None:
-    if graph.num_edges == 0:
-        raise DataError(f"{name}: the graph has no edge between two different nodes; there is nothing to prune")
-
-
-def checked_targets(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int]:
-    """One integer class per node, [N] int64, or yes, no and unknown (NaN) for several labels, [N, T]; and how many."""
+def checked_labels(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int, list[Tensor]]:
+    """One integer class per node, [N] int64, or yes, no and unknown (NaN) for several labels, [N, T]; how many; and
+    the nodes of the three splits: disjoint, none empty, and fit to learn from and to be measured on."""
     y = attribute(data, name, "y")
     if y.dim() == 2 and (y.shape[1] > 1 or y.is_floating_point() or y.dtype == torch.bool):
-        return _checked_labels(y, num_nodes, name)
-    return _checked_classes(y.squeeze(1) if y.dim() == 2 else y, num_nodes, name)
-
-
-def checked_split(data: Any, name: str, num_nodes: int) -> dict[str, Tensor]:
-    """The three masks [N] bool by split: disjoint, and none empty."""
-    masks = {split: _checked_mask(data, name, split, num_nodes) for split in ("train", "val", "test")}
-    for split, word in (("train", "training"), ("val", "validation"), ("test", "test")):
-        if not bool(masks[split].any()):
-            raise DataError(f"{name}: {split}_mask marks no {word} node; each of the three masks needs at least one")
-    for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
+        y, count = _checked_answers(y, num_nodes, name)
+        check = _check_answers_of
+    else:
+        y, count = _checked_classes(y.squeeze(1) if y.dim() == 2 else y, num_nodes, name)
+        check = _check_classes_of
+    masks = {split: attribute(data, name, f"{split}_mask") for split in _SPLITS}
+    for split, mask in masks.items():
+        if mask.dtype != torch.bool or mask.shape != (num_nodes,):
+            raise DataError(
+                f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, {_found(mask)}"
+            )
+        if not bool(mask.any()):
+            raise DataError(
+                f"{name}: {split}_mask marks no {_SPLITS[split]} node; each of the three masks needs at least one"
+            )
+    for first, second in combinations(masks, 2):
         shared = int((masks[first] & masks[second]).sum())
         if shared:
             raise DataError(f"{name}: {first}_mask and {second}_mask share {shared} nodes; they must be disjoint")
-    return masks
+    check({split: y[mask] for split, mask in masks.items()}, count, name)
+    return y, count, [mask.nonzero().squeeze(1) for mask in masks.values()]
 
 
-def check_labelled(masks: dict[str, Tensor], y: Tensor, num_classes: int, name: str) -> None:
-    """Can this split be learned from, and measured on?"""
-    if y.dim() == 1:
-        _check_classes_of(masks, y, num_classes, name)
-        return
-    if not bool((~y[masks["train"]].isnan()).any()):
+def _check_answers_of(splits: dict[str, Tensor], count: int, name: str) -> None:
+    if bool(splits["train"].isnan().all()):
         raise DataError(f"{name}: y says nothing about the training nodes; it is NaN at all of them")
-    for split, word in (("val", "validation"), ("test", "test")):
-        known = y[masks[split]]
+    for split in ("val", "test"):
+        known = splits[split]
         if not bool(((known == 0).any(dim=0) & (known == 1).any(dim=0)).any()):
-            raise DataError(f"{name}: no label is both 0 and 1 among the {word} nodes; ROC-AUC is not defined")
+            raise DataError(
+                f"{name}: no label is both 0 and 1 among the {_SPLITS[split]} nodes; ROC-AUC is not defined"
+            )
 
 
-def _check_classes_of(masks: dict[str, Tensor], y: Tensor, num_classes: int, name: str) -> None:
-    labelled = y[masks["train"] | masks["val"] | masks["test"]]
-    if int(labelled.min()) < 0:
+def _check_classes_of(splits: dict[str, Tensor], count: int, name: str) -> None:
+    if min(int(y.min()) for y in splits.values()) < 0:
         raise DataError(f"{name}: y has a negative class at a node of the split")
-    seen = torch.bincount(y[masks["train"]], minlength=num_classes)
-    missing = (seen == 0).nonzero().squeeze(1).tolist()
+    missing = sorted(set(range(count)) - set(splits["train"].tolist()))
     if missing:
-        raise DataError(
-            f"{name}: no training node has class {', '.join(map(str, missing))} (classes 0 to {num_classes - 1})"
-        )
+        raise DataError(f"{name}: no training node has class {', '.join(map(str, missing))} (classes 0 to {count - 1})")
 
 
 def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | None:
@@ -166,8 +164,7 @@ def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | Non
     values = attribute(data, name, part)
     if values.dim() not in (1, 2) or values.shape[0] != num_arcs or values.is_complex():
         raise DataError(
-            f"{name}: {part} must hold numbers for each of the {num_arcs} arcs of edge_index, "
-            f"found {values.dtype} of shape {list(values.shape)}"
+            f"{name}: {part} must hold numbers for each of the {num_arcs} arcs of edge_index, {_found(values)}"
         )
     if not bool(torch.isfinite(values.to(torch.get_default_dtype())).all()):
         raise DataError(f"{name}: {part} has NaN, infinite or huge values")
@@ -176,10 +173,7 @@ def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | Non
 
 def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
     if y.shape != (num_nodes,) or y.is_floating_point():
-        raise DataError(
-            f"{name}: y must hold one integer class for each of the {num_nodes} nodes, "
-            f"found {y.dtype} of shape {list(y.shape)}"
-        )
+        raise DataError(f"{name}: y must hold one integer class for each of the {num_nodes} nodes, {_found(y)}")
     y = y.long()
     num_classes = int(y.max()) + 1
     if num_classes < 2:
@@ -191,21 +185,11 @@ def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]
     return y, num_classes
 
 
-def _checked_labels(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
+def _checked_answers(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
     answers = y.to(torch.get_default_dtype())
     if y.shape[0] != num_nodes or not bool(((answers == 0) | (answers == 1) | answers.isnan()).all()):
         raise DataError(
-            f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, "
-            f"found {y.dtype} of shape {list(y.shape)} with other values or sizes"
+            f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, {_found(y)} with "
+            "other values or sizes"
         )
     return answers, y.shape[1]
-
-
-def _checked_mask(data: Any, name: str, split: str, num_nodes: int) -> Tensor:
-    mask = attribute(data, name, f"{split}_mask")
-    if mask.dtype != torch.bool or mask.shape != (num_nodes,):
-        raise DataError(
-            f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, "
-            f"found {mask.dtype} of shape {list(mask.shape)}"
-        )
-    return mask

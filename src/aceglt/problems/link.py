@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aceglt.errors import DataError
-from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import take_rows
+from aceglt.numerics.csr import take_rows
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
-from aceglt.problems.metrics import hits_at, roc_auc
-from aceglt.problems.pairs import EdgeSplit, NonEdges, fixed_negatives, split_edges
+from aceglt.problems.objectives import hits_at, roc_auc
+from aceglt.problems.pairs import NonEdges, fixed_negatives, split_edges
 
 HELD_OUT = ("val_edges", "val_negatives", "test_edges", "test_negatives")
 """Attributes [2, n] of data whose edges are the training edges alone, as those of ogbl-collab."""
@@ -53,17 +52,26 @@ class LinkProblem(Problem):
         edge_split: str = "random",
         ranking: str = "roc_auc",
     ) -> LinkProblem:
-        x = checked_features(attribute(data, name, "x"), name)
+        x = checked_features(data, name)
         graph = checked_graph(data, name, len(x), directed)
-        if _holds_out(data):
+        if all(getattr(data, part, None) is not None for part in HELD_OUT):
             if edge_split == "connected":
                 raise DataError(f"{name}: comes with held-out edges, so edge_split 'connected' cannot choose others")
             val, no_val, test, no_test = (_checked_pairs(data, name, part, x.shape[0]) for part in HELD_OUT)
             metric = getattr(data, "metric", None) or ranking
             return cls(name, graph, x, val, no_val, test, no_test, objective, embedding, metric)
-        split = split_edges(graph, edge_split == "connected")
-        _check_split(split, graph, name)
+        split, non_edges = split_edges(graph, edge_split == "connected"), NonEdges(graph).count
         held_out = [split.val.shape[1], split.test.shape[1]]
+        if 0 in held_out:
+            raise DataError(
+                f"{name}: link prediction holds out 5 % and 10 % of the edges, at least one each; of the graph's "
+                f"{graph.num_edges} edges only {sum(held_out)} can be held out"
+            )
+        if non_edges < sum(held_out):
+            raise DataError(
+                f"{name}: link prediction needs {sum(held_out)} pairs of nodes that are no edges, one for each edge "
+                f"held out; the graph has {non_edges}"
+            )
         no_val, no_test = fixed_negatives(graph, sum(held_out)).split(held_out, dim=1)
         return cls(name, split.train, x, split.val, no_val, split.test, no_test, objective, embedding, ranking)
 
@@ -121,31 +129,12 @@ class LinkProblem(Problem):
         return NonEdges(self.graph)
 
 
-def _holds_out(data: Any) -> bool:
-    """Whether data come with edges that were held out already."""
-    return all(getattr(data, part, None) is not None for part in HELD_OUT)
-
-
 def _checked_pairs(data: Any, name: str, part: str, num_nodes: int) -> Tensor:
     pairs = attribute(data, name, part)
     check_edges(pairs, num_nodes, name, part)
     if pairs.shape[1] == 0:
         raise DataError(f"{name}: {part} is empty; link prediction needs at least one pair of each kind")
     return pairs.long()
-
-
-def _check_split(split: EdgeSplit, graph: Graph, name: str) -> None:
-    held_out = split.val.shape[1] + split.test.shape[1]
-    if 0 in (split.val.shape[1], split.test.shape[1]):
-        raise DataError(
-            f"{name}: link prediction holds out 5 % and 10 % of the edges, at least one each; of the graph's "
-            f"{graph.num_edges} edges only {held_out} can be held out"
-        )
-    if NonEdges(graph).count < held_out:
-        raise DataError(
-            f"{name}: link prediction needs {held_out} pairs of nodes that are no edges, one for each edge held out; "
-            f"the graph has {NonEdges(graph).count}"
-        )
 
 
 def _pair_scores(outputs: Tensor, pairs: Tensor) -> Tensor:

@@ -26,10 +26,12 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
     """
     if loss is None and metric is None:
         return problem
-    if loss is not None:
-        _check_loss(_tried(loss, problem))
+    if loss is not None and not _tried(loss, problem).requires_grad:
+        raise ConfigError(f"{name_of(loss)} has no gradient with respect to the outputs; a loss must be differentiable")
     if metric is not None:
-        _check_metric(_tried(metric, problem.measured("val"), "val"))
+        tried = _tried(metric, problem.measured("val"), "val")
+        if not bool(((tried >= 0) & (tried <= 1)).all()):
+            raise ConfigError(f"{name_of(metric)} must be in [0, 1], higher being better; found {tried.tolist()}")
     return _own(problem, loss, metric)
 
 
@@ -65,8 +67,8 @@ def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
     return own
 
 
-def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> tuple[str, Tensor]:
-    """The function's name, and what it returns for two runs."""
+def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> Tensor:
+    """What the function returns for two runs."""
     name = name_of(function)
     outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device, requires_grad=True)
     try:
@@ -79,16 +81,4 @@ def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> tup
     if not isinstance(result, Tensor) or result.shape != (2,):
         found = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
         raise ConfigError(f"{name} must return one value per run, a tensor of shape [2] for two runs; found {found}")
-    return name, result
-
-
-def _check_loss(tried: tuple[str, Tensor]) -> None:
-    name, result = tried
-    if not result.requires_grad:
-        raise ConfigError(f"{name} has no gradient with respect to the outputs; a loss must be differentiable")
-
-
-def _check_metric(tried: tuple[str, Tensor]) -> None:
-    name, result = tried
-    if not bool(((result >= 0) & (result <= 1)).all()):
-        raise ConfigError(f"{name} must be in [0, 1], higher being better; found {result.tolist()}")
+    return result

@@ -102,13 +102,10 @@ class NonEdges:
 
 def fixed_negatives(graph: Graph, n: int) -> Tensor:
     """[2, n] different non-edges of a graph, a function of its edges alone."""
-    key = rng.keys([0], "link negatives", graph.structure)
-    pairs = NonEdges(graph)
-    drawn = np.empty(0, dtype=np.int64)
+    key, pairs = rng.keys([0], "link negatives", graph.structure), NonEdges(graph)
+    drawn: dict[int, None] = {}  # a set that keeps the order
     attempt = 0
     while len(drawn) < n:
-        more = (rng.uniform(rng.fold(key, attempt), n)[0] * pairs.count).long().numpy()
-        drawn = np.concatenate([drawn, more])
-        drawn = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:n]
+        drawn |= dict.fromkeys((rng.uniform(rng.fold(key, attempt), n)[0] * pairs.count).long().tolist())
         attempt += 1
-    return pairs.pairs(torch.from_numpy(drawn))
+    return pairs.pairs(torch.tensor(list(drawn)[:n], dtype=torch.int64))

@@ -16,11 +16,7 @@ _SAMPLE = 100_000
 
 def importance(scores: Scores, alive: Masks) -> Scores:
     """The scores' magnitudes; NaN where an element is dead and so has none."""
-    return Scores(*(_importance(getattr(scores, side), getattr(alive, side)) for side in SIDES))
-
-
-def _importance(scores: Tensor, alive: Tensor) -> Tensor:
-    return scores.abs().masked_fill(~alive, torch.nan)
+    return Scores(*(scores.of(side).abs().masked_fill(~alive.of(side), torch.nan) for side in SIDES))
 
 
 def ranks(values: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from aceglt.backbones.base import Layout
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
-from aceglt.pruning.quotas import reserved
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,53 @@ class Ranking:
     """What the importance of an edge gains, over the root of the product of its ends' degrees."""
 
     def importance(self, graph: Graph, scores: Scores, masks: Masks) -> Scores:
-        """What elements are ranked by: the magnitudes of their scores, and the bonus of edges, by what is alive in the
-        masks that a level starts from."""
-        edges = scores.edges.abs()
-        return Scores(scores.weights.abs(), edges + self.bonus(graph, scores, masks) if self.degree_bonus else edges)
-
-    def bonus(self, graph: Graph, scores: Scores, masks: Masks) -> Tensor:
-        """[S, E] what edges gain: by their weights in symmetric normalisation, so that the last of a node stay."""
-        (source, target), alive = graph.edges, masks.edges.to(scores.edges.dtype)
-        degrees = alive.new_ones(masks.runs, graph.num_nodes)  # themselves counted
-        degrees.index_add_(1, source, alive).index_add_(1, target, alive)
-        return self.degree_bonus * (degrees[:, source] * degrees[:, target]).rsqrt()
+        """What elements are ranked by: the magnitudes of their scores, and for edges their weights in symmetric
+        normalisation by what is alive in the masks that a level starts from, so that the last of a node stay."""
+        weights, edges = scores.weights.abs(), scores.edges.abs()
+        if self.degree_bonus:
+            (source, target), alive = graph.edges, masks.edges.to(edges.dtype)
+            degrees = alive.new_ones(masks.runs, graph.num_nodes)  # themselves counted
+            degrees.index_add_(1, source, alive).index_add_(1, target, alive)
+            edges = edges + self.degree_bonus * (degrees[:, source] * degrees[:, target]).rsqrt()
+        return Scores(weights, edges)
 
     def quotas(self, layout: Layout, keep: int) -> list[Quota]:
-        """The fewest weights that each matrix keeps, of `keep` in all; none where all weights compete."""
-        return reserved(layout, keep, self.balance)
+        """The fewest weights that each matrix keeps, of `keep` in all: this share of what is balanced; none where all
+        weights compete."""
+        found = balanced(layout, keep) if self.balance else []
+        return [replace(quota, keep=math.ceil(self.balance * quota.keep)) for quota in found]
+
+
+def balanced(layout: Layout, keep: int) -> list[Quota]:
+    """Quotas in proportion to the sum of each matrix's sides, none above its size, `keep` in all.
+
+    A matrix with few weights then stays denser than one with many, as an Erdős–Rényi graph between its units with the
+    same number of links per unit would be. Of fewer weights, no matrix keeps more: quotas are those of the largest
+    common share (D'Hondt's method), so levels can follow one another.
+    """
+    sizes = [math.prod(shape) for _, shape in layout.shapes]
+    sides = [max(1, sum(shape)) for _, shape in layout.shapes]  # a scalar has none
+    rate = _rate(sizes, sides, keep)
+    counts = [min(size, int(rate * side)) for size, side in zip(sizes, sides, strict=True)]
+    while sum(counts) < keep:
+        open_ones = (i for i, count in enumerate(counts) if count < sizes[i])
+        counts[min(open_ones, key=lambda i: (counts[i] + 1) / sides[i])] += 1
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [Quota(slice(end - size, end), count) for end, size, count in zip(ends, sizes, counts, strict=True)]
+
+
+def _rate(sizes: list[int], sides: list[int], keep: int) -> float:
+    """Weights per unit of the sides, as matrices that would keep more than they have keep all, just not too many."""
+    left, rate = keep, math.inf
+    unfilled = sorted(range(len(sizes)), key=lambda i: sizes[i] / sides[i])
+    while unfilled:
+        rate = left / sum(sides[i] for i in unfilled)
+        first = unfilled[0]
+        if rate * sides[first] < sizes[first]:
+            break
+        left -= sizes[first]
+        unfilled = unfilled[1:]
+    return rate * (1 - 1e-12)  # a rounded product may not exceed what it stands for
 
 
 def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Sequence[Quota] = ()) -> Masks:

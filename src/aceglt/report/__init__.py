@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from aceglt.errors import AcegltError
-from aceglt.files import write_atomic
-from aceglt.report.load import NAMING, distinct_names, load_runs
+from aceglt.errors import AcegltError, ConfigError, RunError, printable
+from aceglt.files import parse_json, write_atomic
 from aceglt.report.page import render
-from aceglt.report.view import RunView
+from aceglt.report.view import RunView, text
+from aceglt.runs.directory import RunDir, is_run, results_of
 
 __all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "write_report"]
+
+NAMING = ("dataset", "backbone", "task", "axis", "preset")
+"""What is added to the names of runs that differ in it."""
 
 
 class ReportUnavailable(AcegltError):  # noqa: N818
@@ -29,12 +35,57 @@ def write_report(runs: Sequence[RunView], path: Path) -> None:
     """
     if not runs:
         raise ValueError("a report needs at least one run")
-    write_atomic(Path(path), render(runs, _plotly_js()).encode())
-
-
-def _plotly_js() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ReportUnavailable("the report needs plotly: pip install plotly") from error
-    return str(get_plotlyjs())
+    write_atomic(Path(path), render(runs, get_plotlyjs()).encode())
+
+
+def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
+    """Runs, finished or not, for a report that will lie in `folder`, each with a name of its own.
+
+    Raises:
+        ConfigError: a path is no run directory, or comes twice.
+        RunError: a run has no results yet, or they are damaged.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("a run directory is given twice; name each once")
+    runs = [_load(path, folder) for path in paths]
+    return [replace(run, name=name) for run, name in zip(runs, distinct_names(runs, paths), strict=True)]
+
+
+def _load(path: Path, folder: Path) -> RunView:
+    if not is_run(path):
+        raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+    run = RunDir(path)
+    tickets = [os.path.relpath(ticket, folder) for ticket in sorted(run.tickets.glob("level_*.safetensors"))]
+    view = RunView("", dict(results_of(path)), run.read_config().to_dict(), _command(run.events), tickets)
+    view = replace(view, name=f"{text(view, 'method')} ({text(view, 'signal')})")
+    try:
+        render([view], "")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise RunError(f"{run.results}: damaged ({type(problem).__name__}: {problem})") from None
+    return view
+
+
+def _command(log: Path) -> str:
+    """The command of the last session in a run's log, where a line may be cut off: a process was killed."""
+    for line in reversed(log.read_text(errors="replace").splitlines() if log.is_file() else []):
+        with suppress(ValueError):
+            found = parse_json(line)
+            if isinstance(found, dict) and found.get("command"):
+                return printable(str(found["command"]))
+    return "not recorded"
+
+
+def distinct_names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
+    """Each run's name, then what else differs between the runs, then the folder where that is not enough."""
+    differing = [field for field in NAMING if len({text(run, field) for run in runs}) > 1]
+    names = [", ".join([run.name, *(_short(text(run, field)) for field in differing)]) for run in runs]
+    return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def _short(value: str) -> str:
+    """A graph in a file by the file's name."""
+    return Path(value).name if value.endswith(".npz") else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aceglt.report.view import PHASES, READINGS, SIDES, RunView, changes_of, seconds_of
@@ -22,24 +22,20 @@ Trace = dict[str, Any]
 
 def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
     """Metric against sparsity for runs of one setting; `colours[i]` is the place of run i in the palette."""
-    readings = [key for key in READINGS if any(key in run.readings for run in runs)]
+    readings = {key: word for key, word in READINGS.items() if any(key in run.readings for run in runs)}
     low, high = _range(runs)
     traces = [trace for reading in readings for trace in _dense_lines(runs, reading)]
     for run, colour in zip(runs, colours, strict=True):
-        for reading in readings:
-            traces += _curve(run, reading, colour, "solid" if reading == readings[0] else "dashdot")
-        traces += _winner_line(run, colour, low, high)
-    for trace in traces:
-        trace["visible"] = trace["meta"] in (readings[0], "always")
-    part = SIDES[runs[0].sparsity]
-    return {
-        "traces": traces,
-        "readings": [[key, READINGS[key].capitalize()] for key in readings],
-        "layout": {
-            "xaxis": {"title": {"text": f"{part} pruned (%)"}, "range": [0, _right(runs)]},
-            "yaxis": {"title": {"text": f"{_safe(runs[0].metric)} (%)"}, "range": [low, high]},
-        },
-    }
+        for (reading, word), dash in zip(readings.items(), ("solid", "dashdot"), strict=False):
+            points = [(level, level[reading]) for level in run.levels if level.get(reading)]
+            traces += _curve(run, points, f"{run.name}, {word}", reading, colour, dash)
+        if run.best is not None:
+            x, text = _percent(run.best[run.sparsity]), f"{run.name}: sparsest strict winner, level {run.best['level']}"
+            line = {"color": _shade(colour), "width": 1.5, "dash": "dot"}
+            more = {"legendgroup": f"run {colour}", "showlegend": False, "meta": "always"}
+            traces.append(_straight([x] * 21, _points(low, high), text, line, **more))
+    yaxis = {"title": {"text": f"{_safe(runs[0].metric)} (%)"}, "range": [low, high]}
+    return _against_sparsity(runs, traces, readings, yaxis)
 
 
 def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:
@@ -48,20 +44,11 @@ def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figur
         trace
         for side, dash in (("edges", "solid"), ("weights", "dashdot"))
         for run, colour in zip(runs, colours, strict=True)
-        for trace in _line(run, changes_of(run, side), f"{run.name}, {side}", side, colour, dash)
+        for trace in _curve(run, changes_of(run, side), f"{run.name}, {side}", side, colour, dash)
     ]
-    if not traces:
-        return None
-    for trace in traces:
-        trace["visible"] = trace["meta"] == "edges"
-    return {
-        "traces": traces,
-        "readings": [["edges", "Edges"], ["weights", "Weights"]],
-        "layout": {
-            "xaxis": {"title": {"text": f"{SIDES[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]},
-            "yaxis": {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"},
-        },
-    }
+    yaxis = {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"}
+    sides = {"edges": "edges", "weights": "weights"}
+    return _against_sparsity(runs, traces, sides, yaxis) if traces else None
 
 
 def time_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:
@@ -72,43 +59,47 @@ def time_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | Non
         for phase in PHASES
         if any(phase in seconds_of(level) for level in run.levels)
     ]
-    if not traces:
-        return None
+    every_level = max(len(run.levels) for run in runs) <= 12
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "level"}, "dtick": 1 if every_level else None},
+        "yaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
+    }
+    return {"traces": traces, "readings": [], "layout": layout} if traces else None
+
+
+def _against_sparsity(
+    runs: Sequence[RunView], traces: list[Trace], readings: Mapping[str, str], yaxis: Mapping[str, Any]
+) -> Figure:
+    """The first of the readings is shown, until another is chosen."""
+    first = next(iter(readings))
+    xaxis = {"title": {"text": f"{SIDES[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]}
     return {
-        "traces": traces,
-        "readings": [],
-        "layout": {
-            "barmode": "stack",
-            "xaxis": {"title": {"text": "level"}, "dtick": 1 if _most_levels(runs) <= 12 else None},
-            "yaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
-        },
+        "traces": [{**trace, "visible": trace["meta"] in (first, "always")} for trace in traces],
+        "readings": [[key, word.capitalize()] for key, word in readings.items()],
+        "layout": {"xaxis": xaxis, "yaxis": yaxis},
     }
 
 
-def _curve(run: RunView, reading: str, colour: int, dash: str) -> list[Trace]:
-    points = [(level, level[reading]) for level in run.levels if level.get(reading)]
-    return _line(run, points, f"{run.name}, {READINGS[reading]}", reading, colour, dash)
-
-
-def _line(
-    run: RunView,
-    points: Sequence[tuple[Any, Sequence[float]]],
-    name: str,
-    meta: str,
-    colour: int,
-    dash: str,
+def _curve(
+    run: RunView, points: Sequence[tuple[Any, Sequence[float]]], name: str, meta: str, colour: int, dash: str
 ) -> list[Trace]:
-    """Means over seeds against sparsity, with a band."""
+    """Means over seeds against sparsity, after a band of a standard deviation."""
     if not points:
         return []
-    shade = PALETTE[colour % len(PALETTE)]
-    stats = [mean_std(values) for _, values in points]
-    common = {"x": [_percent(level[run.sparsity]) for level, _ in points], "legendgroup": f"run {colour}", "meta": meta}
+    shade, stats = _shade(colour), [mean_std(values) for _, values in points]
+    x = [_percent(level[run.sparsity]) for level, _ in points]
+    common = {"type": "scatter", "legendgroup": f"run {colour}", "meta": meta}
+    upper, lower = [mean + std for mean, std in stats], [mean - std for mean, std in stats]
+    outline = {"mode": "lines", "x": x + x[::-1], "y": [_percent(value) for value in upper + lower[::-1]]}
+    red, green, blue = (int(shade[i : i + 2], 16) for i in (1, 3, 5))
+    area = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.16)", "line": {"width": 0}}
+    band = {**common, **outline, **area, "hoverinfo": "skip", "showlegend": False}
     line = {
         **common,
-        "type": "scatter",
         "mode": "lines+markers",
         "name": _safe(name),
+        "x": x,
         "y": [_percent(mean) for mean, _ in stats],
         "hovertext": [_hover(name, run, level, values) for level, values in points],
         "hoverinfo": "text",
@@ -117,79 +108,37 @@ def _line(
     }
     if len(points) == 1:  # a band of one point has no width
         line["error_y"] = {"type": "data", "array": [_percent(std) for _, std in stats], "color": shade}
-    return [_band(common, stats, shade), line]
+    return [band, line]
 
 
-def _band(common: Trace, stats: Sequence[tuple[float, float]], shade: str) -> Trace:
-    upper, lower = [mean + std for mean, std in stats], [mean - std for mean, std in stats]
-    return {
-        **common,
-        "type": "scatter",
-        "mode": "lines",
-        "x": common["x"] + common["x"][::-1],
-        "y": [_percent(value) for value in upper + lower[::-1]],
-        "fill": "toself",
-        "fillcolor": _translucent(shade),
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-
-
-def _dense_lines(runs: Sequence[RunView], reading: str) -> list[Trace]:
+def _dense_lines(runs: Sequence[RunView], reading: str) -> Iterator[Trace]:
     """One line per distinct baseline: runs that are compared share theirs."""
     means: dict[float, list[RunView]] = {}
     for run in runs:
         if reading in run.readings:
             means.setdefault(round(mean_std(run.dense[reading])[0], 9), []).append(run)
-    names = {
-        mean: "dense" if len(means) == 1 else f"dense of {', '.join(r.name for r in owners)}"
-        for mean, owners in means.items()
-    }
-    return [
-        _dense_line(f"{names[mean]}, {READINGS[reading]}", owners[0].dense[reading], reading, _right(runs))
-        for mean, owners in means.items()
-    ]
+    line = {"color": NEUTRAL, "width": 2, "dash": "dash" if reading == "test" else "longdashdot"}
+    for owners in means.values():
+        values = owners[0].dense[reading]
+        of = "" if len(means) == 1 else f" of {', '.join(run.name for run in owners)}"
+        name, mean = f"dense{of}, {READINGS[reading]}", _percent(mean_std(values)[0])
+        x, text = _points(0, _right(runs)), f"{name}: {plus_minus(values)} %"
+        yield _straight(x, [mean] * 21, text, line, name=_safe(name), meta=reading)
 
 
-def _dense_line(name: str, values: list[float], reading: str, right: float) -> Trace:
-    mean = _percent(mean_std(values)[0])
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": _safe(name),
-        "x": [right * step / 20 for step in range(21)],  # points along the line, so that it can be touched
-        "y": [mean] * 21,
-        "hovertext": _safe(f"{name}: {plus_minus(values)} %"),
-        "hoverinfo": "text",
-        "line": {"color": NEUTRAL, "width": 2, "dash": "dash" if reading == "test" else "longdashdot"},
-        "meta": reading,
-    }
+def _straight(x: Sequence[Any], y: Sequence[Any], text: str, line: Mapping[str, Any], **more: Any) -> Trace:
+    hover = {"hovertext": _safe(text), "hoverinfo": "text"}
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, **hover, **more}
 
 
-def _winner_line(run: RunView, colour: int, low: float, high: float) -> list[Trace]:
-    if run.best is None:
-        return []
-    x = _percent(run.best[run.sparsity])
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [x] * 21,
-            "y": [low + (high - low) * step / 20 for step in range(21)],
-            "hovertext": _safe(f"{run.name}: sparsest strict winner, level {run.best['level']}"),
-            "hoverinfo": "text",
-            "line": {"color": PALETTE[colour % len(PALETTE)], "width": 1.5, "dash": "dot"},
-            "legendgroup": f"run {colour}",
-            "showlegend": False,
-            "meta": "always",
-        }
-    ]
+def _points(start: float, end: float) -> list[float]:
+    """Along a line, so that it can be touched."""
+    return [start + (end - start) * step / 20 for step in range(21)]
 
 
 def _bars(run: RunView, phase: str, colour: int) -> Trace:
     seconds = [(int(level["level"]), seconds_of(level).get(phase)) for level in run.levels]
-    name, shade = f"{run.name}, {PHASES[phase]}", PALETTE[colour % len(PALETTE)]
+    name, shade = f"{run.name}, {PHASES[phase]}", _shade(colour)
     return {
         "type": "bar",
         "name": _safe(name),
@@ -214,17 +163,15 @@ def _hover(name: str, run: RunView, level: Mapping[str, Any], values: Sequence[f
 
 
 def _range(runs: Sequence[RunView]) -> tuple[float, float]:
-    stats = [
-        mean_std(entry[reading])
+    entries = [
+        entry[reading]
         for run in runs
-        for reading in READINGS
         for entry in (run.dense, *run.levels)
+        for reading in READINGS
         if entry.get(reading)
     ]
-    ends = [end for mean, std in stats for end in (mean - std, mean + std) if math.isfinite(end)] or [
-        0.0,
-        1.0,
-    ]
+    stats = [mean_std(values) for values in entries]
+    ends = [end for mean, std in stats for end in (mean - std, mean + std) if math.isfinite(end)] or [0.0, 1.0]
     margin = max(0.05 * (max(ends) - min(ends)), 0.002)
     return 100 * (min(ends) - margin), 100 * (max(ends) + margin)
 
@@ -234,13 +181,8 @@ def _right(runs: Sequence[RunView]) -> float:
     return min(100.0 * furthest + 3, 102.0) if furthest else 100.0
 
 
-def _most_levels(runs: Iterable[RunView]) -> int:
-    return max(len(run.levels) for run in runs)
-
-
-def _translucent(shade: str) -> str:
-    red, green, blue = (int(shade[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.16)"
+def _shade(colour: int) -> str:
+    return PALETTE[colour % len(PALETTE)]
 
 
 def _percent(value: float) -> float | None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from aceglt.report.markup import escape
 from aceglt.report.view import RunView
-from aceglt.report.wording import percent
+from aceglt.report.wording import escape, percent
 
 WIDTH, HEIGHT, MARGIN = 360, 270, 18
 SHADES = 5
@@ -57,14 +56,21 @@ class Scene:
         """Where it stands."""
         return f"level {self.level}, {percent(self.sparsity)} of the edges pruned"
 
+    @property
+    def in_order(self) -> list[Edge]:
+        """The edges, what matters most last, on top of the others."""
+        return sorted(self.edges, key=lambda edge: (edge.alive, edge.rank or 0))
+
 
 def scenes(run: RunView, runs: int = 1) -> list[Scene]:
     """The excerpt at the first level, the last and some between, for a page of so many runs; none where it was not
     recorded."""
     most = max(2, min(MOST_LEVELS, MOST_SCENES // runs))
     ends = [(int(a), int(b)) for a, b in (run.results.get("excerpt") or {}).get("edges", [])]
-    levels = [level for level in run.levels if level.get("excerpt")]
-    return [scene_of(level, ends) for level in _spaced(levels, most)] if ends else []
+    levels = [level for level in run.levels if level.get("excerpt")] if ends else []
+    if len(levels) > most:
+        levels = [levels[round(i * (len(levels) - 1) / (most - 1))] for i in range(most)]
+    return [scene_of(level, ends) for level in levels]
 
 
 def scene_of(level: Mapping[str, Any], ends: Sequence[tuple[int, int]]) -> Scene:
@@ -75,19 +81,15 @@ def scene_of(level: Mapping[str, Any], ends: Sequence[tuple[int, int]]) -> Scene
     return Scene(level["level"], level["graph_sparsity"], [Edge(*row) for row in zip(*columns, strict=True)])
 
 
-def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    if len(items) <= most:
-        return list(items)
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
-
-
 def draw(scene: Scene, places: Mapping[int, complex]) -> str:
     """The scene as SVG; the page's style gives it colours."""
-    label = f"Part of the graph at {scene.caption}"
-    lines = "".join(_line(edge, places) for edge in sorted(scene.edges, key=lambda e: (e.alive, e.rank or 0)))
-    nodes = "".join(_node(node, place) for node, place in places.items())
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg {size} role="img" aria-label="{escape(label)}" class="graph">{lines}{nodes}</svg>'
+    label = escape(f"Part of the graph at {scene.caption}")
+    lines = "".join(_line(edge, places) for edge in scene.in_order)
+    nodes = "".join(
+        f'<circle cx="{z.real:.1f}" cy="{z.imag:.1f}" r="3"/><text x="{z.real:.1f}" y="{z.imag - 5:.1f}">{node}</text>'
+        for node, z in places.items()
+    )
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}" class="graph">{lines}{nodes}</svg>'
 
 
 def _line(edge: Edge, places: Mapping[int, complex]) -> str:
@@ -95,11 +97,6 @@ def _line(edge: Edge, places: Mapping[int, complex]) -> str:
     kind = ("" if edge.alive else "dead ") + ("unscored" if edge.shade is None else f"shade-{edge.shade}")
     ends = f'x1="{a.real:.1f}" y1="{a.imag:.1f}" x2="{b.real:.1f}" y2="{b.imag:.1f}"'
     return f'<line class="{kind}" {ends}><title>{escape(edge.words)}</title></line>'
-
-
-def _node(node: int, place: complex) -> str:
-    at = f'x="{place.real:.1f}" y="{place.imag - 5:.1f}"'
-    return f'<circle cx="{place.real:.1f}" cy="{place.imag:.1f}" r="3"/><text {at}>{node}</text>'
 
 
 def arrange(edges: Sequence[tuple[int, int]]) -> dict[int, complex]:
@@ -121,22 +118,12 @@ def arrange(edges: Sequence[tuple[int, int]]) -> dict[int, complex]:
         reach = 0.2 * (1 - step / steps)
         for node, force in push.items():
             place[node] += force * min(1, reach / max(abs(force), 1e-9))
-    return _fit(place)
-
-
-def _fit(place: dict[int, complex]) -> dict[int, complex]:
-    """The places stretched to the picture."""
-    return {
-        node: complex(x, y)
-        for node, x, y in zip(
-            place,
-            _stretch([z.real for z in place.values()], WIDTH),
-            _stretch([z.imag for z in place.values()], HEIGHT),
-            strict=True,
-        )
-    }
+    across = _stretch([z.real for z in place.values()], WIDTH)
+    down = _stretch([z.imag for z in place.values()], HEIGHT)
+    return dict(zip(nodes, map(complex, across, down), strict=True))
 
 
 def _stretch(values: Sequence[float], size: float) -> list[float]:
+    """To the whole of the picture."""
     low, high = min(values), max(values)
     return [MARGIN + (size - 2 * MARGIN) * (v - low) / ((high - low) or 1) for v in values]

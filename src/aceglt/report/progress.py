@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TypeVar
 
 from rich.console import Console
@@ -33,9 +32,7 @@ class Bar:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._console.is_terminal:
             self._bar.stop()
 
@@ -49,25 +46,20 @@ class SearchProgress(Bar):
     """Level, phase, epoch, best validation metric and time left."""
 
     def __init__(self, console: Console, levels: int, dense_epochs: int, level_epochs: int, runs: int) -> None:
-        self._levels = levels
-        self._runs, self._ended = runs, 0  # of a batch, and how many of them this phase has brought to its end
+        self._levels, self._runs = levels, runs
         self._dense, self._per_level = dense_epochs * runs, level_epochs * runs
         self._total = self._dense + levels * self._per_level
         self._done = 0  # epochs · runs of this session
         self._skipped = 0  # those that an earlier session had done
-        self._began = self._shown = self._read = time.monotonic()
-        self._first = True
-        self._level, self._phase, self._best, self._sum = 0, "", float("nan"), 0.0
+        self._began = self._shown = time.monotonic()
+        self._phase = ""
         super().__init__(console, "starting", self._total)
 
     def on_phase(self, level: int, phase: str) -> None:
-        self._level, self._phase, self._best = level, phase, float("nan")
-        self._ended, self._sum = 0, 0.0
-        if self._first and level:  # a resumed search: what was done before costs no time now
+        if level and not self._phase:  # a resumed search: what was done before costs no time now
             self._skipped = self._dense + (level - 1) * self._per_level
-            self._first = False
-        self._first = False
-        self._read = 0.0
+        self._level, self._phase, self._best, self._read = level, phase, float("nan"), 0.0
+        self._ended, self._sum = 0, 0.0  # runs that this phase has brought to its end, and their metrics
 
     def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
         self._done += runs
@@ -75,33 +67,26 @@ class SearchProgress(Bar):
         if now - self._read >= _READ_SECONDS or epoch == epochs:
             self._best, self._read = best(), now
         if self._console.is_terminal:
-            self._bar.update(
-                self._task,
-                completed=self._skipped + self._done,
-                description=self._text(epoch, epochs),
-                left=self._left(),
-            )
-        elif epoch == epochs and self._phase in _ISOLATED:
-            self._end(runs, now)
+            done, text = self._skipped + self._done, self._text(epoch, epochs)
+            self._bar.update(self._task, completed=done, description=text, left=self._left())
+        elif epoch == epochs and self._phase in _ISOLATED:  # worth a line in a log, once all runs have ended
+            self._ended += runs
+            self._sum += runs * self._best
+            if self._ended == self._runs:
+                self._say(now, f"{self._where()} · best val {self._sum / self._runs:.4f}")
         elif now - self._shown >= _QUIET_SECONDS:
-            self._shown = now
-            self._console.print(f"{self._text(epoch, epochs)} · {self._left()}", highlight=False)
+            self._say(now, self._text(epoch, epochs))
 
     def on_test(self, level: int) -> None:
         """Nothing to show."""
 
-    def _end(self, runs: int, now: float) -> None:
-        """Runs end a training in isolation; once all have, that is worth a line in a log."""
-        self._ended += runs
-        self._sum += runs * self._best
-        if self._ended == self._runs:
-            self._shown = now
-            mean = self._sum / self._runs
-            self._console.print(f"{self._where()} · best val {mean:.4f} · {self._left()}", highlight=False)
+    def _say(self, now: float, text: str) -> None:
+        self._shown = now
+        self._console.print(f"{text} · {self._left()}", highlight=False)
 
     def _where(self) -> str:
         level = "dense" if self._level == 0 else f"level {self._level}/{max(self._levels, self._level)}"
-        return level if self._phase in ("dense", "") else f"{level} · {self._phase}"
+        return level if self._phase == "dense" else f"{level} · {self._phase}"
 
     def _text(self, epoch: int, epochs: int) -> str:
         return f"{self._where()} · epoch {epoch}/{epochs} · best val {self._best:.4f}"

@@ -8,8 +8,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
@@ -65,20 +66,14 @@ def encoded(drawing: Drawing, format: str) -> bytes:
 
 def _drawings(runs: Sequence[RunView]) -> Iterator[tuple[str, Drawing]]:
     for group in by_setting(runs):
-        chosen = [runs[i] for i in group]
-        setting = " ".join(chosen[0].setting)
-        for kind, figure in (
-            ("sparsity", sparsity_figure(chosen, group)),
-            ("fluctuation", fluctuation_figure(chosen, group)),
-        ):
+        for kind, figure in (("sparsity", sparsity_figure(*group)), ("fluctuation", fluctuation_figure(*group))):
             for key, _ in figure["readings"] if figure else ():
-                yield f"{kind} {setting} {key}", _draw(figure, (key, "always"))
+                yield " ".join([kind, *group[0][0].setting, key]), _draw(figure, (key, "always"))
     times = time_figure(runs, range(len(runs)))
     if times is not None:
         yield "time", _draw(times, ("always",))
     for number, run in enumerate(runs, start=1):
-        found = scenes(run)
-        if found:
+        if found := scenes(run):
             yield f"excerpt {number} {run.name}", _excerpt(found)
 
 
@@ -97,7 +92,13 @@ def _draw(figure: Figure | None, shown: Sequence[str]) -> Drawing:
     axes.set_axisbelow(True)
     for spine in ("top", "right"):
         axes.spines[spine].set_visible(False)
-    _frame(axes, figure["layout"])
+    for name, label, limit in (("xaxis", axes.set_xlabel, axes.set_xlim), ("yaxis", axes.set_ylabel, axes.set_ylim)):
+        axis = figure["layout"][name]
+        label(_label(axis["title"]["text"]))
+        if "range" in axis:
+            limit(*axis["range"])
+        elif axis.get("rangemode") == "tozero":
+            limit(0)
     drawing.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     return drawing
 
@@ -136,17 +137,6 @@ def _bars(axes: Axes, traces: Sequence[Trace]) -> None:
             tops[group, x] += height
 
 
-def _frame(axes: Axes, layout: Mapping[str, Any]) -> None:
-    axes.set_xlabel(_label(layout["xaxis"]["title"]["text"]))
-    axes.set_ylabel(_label(layout["yaxis"]["title"]["text"]))
-    if "range" in layout["xaxis"]:
-        axes.set_xlim(*layout["xaxis"]["range"])
-    if "range" in layout["yaxis"]:
-        axes.set_ylim(*layout["yaxis"]["range"])
-    elif layout["yaxis"].get("rangemode") == "tozero":
-        axes.set_ylim(bottom=0)
-
-
 def _excerpt(found: Sequence[Scene]) -> Drawing:
     from matplotlib.figure import Figure as Drawing
 
@@ -154,11 +144,10 @@ def _excerpt(found: Sequence[Scene]) -> Drawing:
     rows = math.ceil(len(found) / columns)
     drawing = Drawing(figsize=(4.8 * columns, 3.8 * rows), layout="constrained")
     places = arrange([edge.ends for edge in found[0].edges])
-    grid = drawing.subplots(rows, columns, squeeze=False).flat
-    for axes in grid:
+    for axes, scene in zip_longest(drawing.subplots(rows, columns, squeeze=False).flat, found):
         axes.set_axis_off()
-    for axes, scene in zip(drawing.axes, found, strict=False):
-        draw_scene(axes, scene, places)
+        if scene is not None:
+            draw_scene(axes, scene, places)
     return drawing
 
 
@@ -167,7 +156,7 @@ def draw_scene(axes: Axes, scene: Scene, places: Mapping[int, complex]) -> None:
     from matplotlib import colormaps
 
     shades = colormaps["Blues"]
-    for edge in sorted(scene.edges, key=lambda e: (e.alive, e.rank or 0)):
+    for edge in scene.in_order:
         a, b = (places[node] for node in edge.ends)
         colour = "#9aa3ad" if edge.rank is None else shades(0.25 + 0.75 * edge.rank)
         width = 1.0 if edge.rank is None else 1.0 + 1.5 * edge.rank

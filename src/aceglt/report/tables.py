@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
+from urllib.parse import quote
 
-from aceglt.report.markup import Link, cell, escape
 from aceglt.report.view import PHASES, SIDES, RunView, changes_of, macs_of, seconds_of
-from aceglt.report.wording import UNKNOWN, duration, percent, plus_minus, quantity
+from aceglt.report.wording import UNKNOWN, VERDICTS, duration, escape, percent, plus_minus, quantity
 from aceglt.searches.statistics import CRITERIA, undetermined
 
 DIAGNOSTICS = {
@@ -17,42 +17,53 @@ DIAGNOSTICS = {
     "ties_at_threshold": "ties at the threshold",
     "noise_correlation": "rank correlation with noise",
 }
-VERDICTS = {True: "yes", False: "no", None: "undetermined"}
+_PRUNED = ["Weights pruned", "Edges pruned"]
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str | Link]], kind: str = "numbers") -> str:
-    """A table in a box that scrolls sideways; the first cell of a row is its heading; `words` wrap."""
+def table(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers", links: Sequence[str] = ()
+) -> str:
+    """A table in a box that scrolls sideways; the first cell of a row is its heading, which may link to a file beside
+    the report; `words` wrap. Nothing where there are no rows."""
+    if not rows:
+        return ""
     columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f'<table class="{kind}">'
-        f"<caption>{escape(caption)}</caption>"
-        f"<thead><tr>{columns}</tr></thead><tbody>{''.join(_row(row) for row in rows)}</tbody></table></div>"
+    headings = [escape(row[0]) for row in rows]
+    if links:
+        headings = [f'<a href="{quote(path)}">{name}</a>' for path, name in zip(links, headings, strict=True)]
+    lines = (
+        f'<tr><th scope="row">{heading}</th>{"".join(map(_data, row[1:]))}</tr>'
+        for heading, row in zip(headings, rows, strict=True)
     )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{kind}">'
+        f"<caption>{escape(caption)}</caption>"
+        f"<thead><tr>{columns}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _data(content: str) -> str:
+    verdict = f' class="{content}"' if content in VERDICTS.values() else ""
+    return f"<td{verdict}>{escape(content)}</td>"
 
 
 def levels_table(run: RunView) -> str:
     """Every level with its readings, verdicts and cost; dense first."""
-    head = [
-        "Level",
-        "Weights pruned",
-        "Edges pruned",
-        f"Validation {run.metric}",
-        f"Test {run.metric}",
+    head = ["Level", *_PRUNED, f"Validation {run.metric}", f"Test {run.metric}", "Best seed, test"]
+    head += [*(f"Wins: {criterion}" for criterion in CRITERIA), "MACs", "Time"]
+    macs = macs_of(run.dense)
+    dense = ["dense", percent(0), percent(0), *_readings(run.dense), *[UNKNOWN] * 3, quantity(macs), UNKNOWN]
+    rows = [
+        [
+            *_place(level),
+            *_readings(level),
+            *(VERDICTS[level.get("winning", {}).get(criterion)] for criterion in CRITERIA),
+            quantity(macs_of(level), beside=macs),
+            duration(sum(seconds_of(level).values()) if seconds_of(level) else None),
+        ]
+        for level in run.levels
     ]
-    head += ["Best seed, test", *(f"Wins: {criterion}" for criterion in CRITERIA), "MACs", "Time"]
-    dense = [
-        "dense",
-        percent(0),
-        percent(0),
-        *_readings(run.dense),
-        UNKNOWN,
-        UNKNOWN,
-        UNKNOWN,
-        quantity(macs_of(run.dense)),
-        UNKNOWN,
-    ]
-    return table(f"{run.name}: levels", head, [dense, *(_level_row(run, level) for level in run.levels)])
+    return table(f"{run.name}: levels", head, [dense, *rows])
 
 
 def winners_table(runs: Sequence[RunView]) -> str:
@@ -64,22 +75,26 @@ def winners_table(runs: Sequence[RunView]) -> str:
 
 def diagnostics_table(run: RunView) -> str:
     """How decided each level's choice was; empty when the run did not record it."""
-    rows = [_choice_row(level) for level in run.levels if level.get("diagnostics")]
-    head = [f"{part}: {what}" for part in ("Weights", "Edges") for what in DIAGNOSTICS.values()]
-    return table(f"{run.name}: how decided the choices were", ["Level", *head], rows) if rows else ""
+    head = [f"{part.capitalize()}: {what}" for part in SIDES.values() for what in DIAGNOSTICS.values()]
+    known = [(level, level["diagnostics"]) for level in run.levels if level.get("diagnostics")]
+    rows = [
+        [str(level["level"])]
+        + [_decidedness(key, (found.get(side) or {}).get(key)) for side in SIDES.values() for key in DIAGNOSTICS]
+        for level, found in known
+    ]
+    return table(f"{run.name}: how decided the choices were", ["Level", *head], rows)
 
 
 def fluctuation_table(run: RunView) -> str:
     """Change of ranks at each level; empty when the run did not record it."""
     changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in SIDES.values()}
     rows = [
-        [str(level["level"]), *(percent(level[key]) for key in SIDES)]
-        + [plus_minus(found.get(level["level"], [])) for found in changes.values()]
+        [*_place(level), *(plus_minus(found.get(level["level"], [])) for found in changes.values())]
         for level in run.levels
         if any(level["level"] in found for found in changes.values())
     ]
-    head = ["Level", "Weights pruned", "Edges pruned", *(f"{side.capitalize()}: change, %" for side in changes)]
-    return table(f"{run.name}: change of ranks", head, rows) if rows else ""
+    head = ["Level", *_PRUNED, *(f"{side.capitalize()}: change, %" for side in changes)]
+    return table(f"{run.name}: change of ranks", head, rows)
 
 
 def cost_table(runs: Sequence[RunView]) -> str:
@@ -87,49 +102,32 @@ def cost_table(runs: Sequence[RunView]) -> str:
     rows = [_cost_row(run) for run in runs if any(seconds_of(level) or level.get("epochs") for level in run.levels)]
     head = ["Run", "Choosing masks", "Retraining tickets", "In all", "Epochs, choosing", "Epochs, retraining"]
     head += ["Levels", "Strict winner", "Its MACs", "Dense MACs"]
-    return table("Cost of all levels", head, rows) if rows else ""
+    return table("Cost of all levels", head, rows)
 
 
 def tickets_table(run: RunView) -> str:
     """The saved tickets with links to their files."""
-    head = ["File", "Level", "Seed", "Weights pruned", "Edges pruned", "Validation, %", "Test, %"]
-    return table(f"{run.name}: tickets", head, [_ticket_row(run, path) for path in run.tickets])
+    if not run.tickets:
+        return f"<h3>{escape(run.name)}</h3><p>No ticket was saved.</p>"
+    head = ["File", "Level", "Seed", *_PRUNED, "Validation, %", "Test, %"]
+    return table(f"{run.name}: tickets", head, [_ticket_row(run, path) for path in run.tickets], links=run.tickets)
 
 
-def _ticket_row(run: RunView, path: str) -> list[str | Link]:
+def _ticket_row(run: RunView, path: str) -> list[str]:
     name = path.rsplit("/", 1)[-1]
     found = re.fullmatch(r"level_(\d+)_seed_(\d+)\.safetensors", name)
     if found is None:
-        return [Link(path, name), *[UNKNOWN] * 6]
+        return [name, *[UNKNOWN] * 6]
     number, seed = map(int, found.groups())
     level = next((level for level in run.levels if level["level"] == number), {})
     seeds = run.results.get("seeds") or []
     known = [dict(zip(seeds, level.get(key) or [], strict=False)).get(seed) for key in ("val", "test")]
     sparsities = (percent(level.get(key)) for key in SIDES)
-    return [Link(path, name), str(number), str(seed), *sparsities, *(plus_minus([value]) for value in known)]
+    return [name, str(number), str(seed), *sparsities, *(plus_minus([value]) for value in known)]
 
 
-def _row(cells: Sequence[str | Link]) -> str:
-    first, *rest = cells
-    return f'<tr><th scope="row">{cell(first)}</th>{"".join(map(_data, rest))}</tr>'
-
-
-def _data(content: str | Link) -> str:
-    verdict = f' class="{content}"' if content in VERDICTS.values() else ""
-    return f"<td{verdict}>{cell(content)}</td>"
-
-
-def _level_row(run: RunView, level: Mapping[str, Any]) -> list[str]:
-    seconds = seconds_of(level)
-    verdicts = [VERDICTS[level.get("winning", {}).get(criterion)] for criterion in CRITERIA]
-    return [
-        str(level["level"]),
-        *(percent(level[key]) for key in SIDES),
-        *_readings(level),
-        *verdicts,
-        quantity(macs_of(level), beside=macs_of(run.dense)),
-        duration(sum(seconds.values()) if seconds else None),
-    ]
+def _place(level: Mapping[str, Any]) -> list[str]:
+    return [str(level["level"]), *(percent(level[key]) for key in SIDES)]
 
 
 def _readings(entry: Mapping[str, Any]) -> list[str]:
@@ -150,38 +148,28 @@ def _per_seed(run: RunView) -> str:
     return f"{plus_minus(sparsities)} % of {SIDES[run.sparsity]}" if sparsities else "undetermined"
 
 
-def _choice_row(level: Mapping[str, Any]) -> list[str]:
-    found = [level["diagnostics"].get(part) or {} for part in SIDES.values()]
-    return [str(level["level"]), *(_decidedness(key, part.get(key)) for part in found for key in DIAGNOSTICS)]
-
-
 def _decidedness(key: str, values: Sequence[float | None] | None) -> str:
-    mean = _mean(values)
-    if mean is None:
-        return UNKNOWN
-    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{round(mean, 2) + 0.0:.2f}")
-
-
-def _mean(values: Sequence[float | None] | None) -> float | None:
     known = [value for value in values or [] if value is not None]
-    return fmean(known) if known else None
+    if not known:
+        return UNKNOWN
+    mean = fmean(known)
+    return {"distinct": f"{mean:,.0f}", "ties_at_threshold": percent(mean)}.get(key, f"{round(mean, 2) + 0.0:.2f}")
 
 
 def _cost_row(run: RunView) -> list[str]:
     seconds = {phase: [s[phase] for s in map(seconds_of, run.levels) if phase in s] for phase in PHASES}
-    total = sum(map(sum, seconds.values()))
+    epochs = {
+        phase: [e[phase] for e in (level.get("epochs") or {} for level in run.levels) if e.get(phase) is not None]
+        for phase in PHASES
+    }
+    total, macs = sum(map(sum, seconds.values())), macs_of(run.dense)
     return [
         run.name,
         *(duration(sum(seconds[phase])) if seconds[phase] else UNKNOWN for phase in ("select", "retrain")),
         duration(total) if total else UNKNOWN,
-        *(_epochs(run, phase) for phase in ("select", "retrain")),
+        *(f"{sum(epochs[phase]):,}" if epochs[phase] else UNKNOWN for phase in ("select", "retrain")),
         str(len(run.levels)),
         "none" if run.best is None else percent(run.best[run.sparsity]),
-        UNKNOWN if run.best is None else quantity(macs_of(run.best), beside=macs_of(run.dense)),
-        quantity(macs_of(run.dense)),
+        UNKNOWN if run.best is None else quantity(macs_of(run.best), beside=macs),
+        quantity(macs),
     ]
-
-
-def _epochs(run: RunView, phase: str) -> str:
-    known = [(level.get("epochs") or {}).get(phase) for level in run.levels]
-    return f"{sum(n for n in known if n is not None):,}" if any(n is not None for n in known) else UNKNOWN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aceglt.errors import ConfigError
@@ -35,9 +34,7 @@ class Scalars:
     def __enter__(self) -> Scalars:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._writer.close()
 
     def update(self, results: Mapping[str, Any]) -> None:

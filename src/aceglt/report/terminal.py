@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +11,33 @@ from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.report.wording import UNKNOWN, counted, duration, percent, plus_minus, quantity
-from aceglt.searches.statistics import (
-    CRITERIA,
-    MIN_SEEDS,
-    SIGNIFICANCE,
-    best_level,
-    mean_std,
-    metric_in_words,
-    sparsest_winner,
-    undetermined,
-)
+from aceglt.report.view import SIDES
+from aceglt.report.wording import UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
+from aceglt.searches import statistics
+from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
 
 if TYPE_CHECKING:
     from aceglt.sweeps.merged import SweepResult
-    from aceglt.tickets.bench import Benchmark, Latency, Measured
+    from aceglt.tickets.bench import Benchmark, Latency
     from aceglt.tickets.evaluation import Evaluation
     from aceglt.tickets.ticket import Ticket
 
-_SPARSITIES = {"weights": "model_sparsity", "edges": "graph_sparsity"}
 _BARS = "▁▂▃▄▅▆▇█"
-_WORDS = {True: "yes", False: "no", None: "undetermined"}
+
+
+def _say(console: Console, *lines: str, soft_wrap: bool = True) -> None:
+    """Lines as they are."""
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=soft_wrap)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = (), **options: Any) -> Table:
+    """Columns of numbers; those on the `left` are words."""
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", **options)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: bool = False) -> None:
@@ -40,36 +46,32 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: 
         title, story, table = _title(results), _story(path, results), _levels_table(results)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
-    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    _say(console, title)
     if levels:
         console.print(table)
         console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
-    for name, text in story.items():
-        console.print(f"{name + ':':<13}{text}", highlight=False, markup=False, soft_wrap=True)
+    _say(console, *(f"{name + ':':<13}{text}" for name, text in story.items()))
 
 
 def print_sweep(console: Console, sweep: SweepResult) -> None:
     """Each search in a line, then those that failed and where things are."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("search", overflow="fold")
-    for name in ("dense", "model", "graph", "best"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cell in sweep.cells:
-        table.add_row(cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
+    rows = [
+        (cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
+        for cell in sweep.cells
+    ]
+    table = _table(("search", "dense", "model", "graph", "best"), rows, left=["search"], no_wrap=True)
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     console.print(table)
     console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
-    for cell in sweep.failed:
-        text = f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    lines = [*(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}"]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    failed = [f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})" for cell in sweep.failed]
+    _say(console, *failed, *(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
 
 
 def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
     dense, best = results["dense"], best_level(results)
     shown = "test" if dense["test"] else "val"
     if best is None:
-        return plus_minus(dense[shown]), "–", "–", "–"
+        return plus_minus(dense[shown]), UNKNOWN, UNKNOWN, UNKNOWN
     sparsities = percent(best["model_sparsity"]), percent(best["graph_sparsity"])
     return plus_minus(dense[shown]), *sparsities, plus_minus(best[shown])
 
@@ -90,18 +92,14 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         "Dense": f"test {plus_minus(dense['test'])}, val {plus_minus(dense['val'])}, {quantity(dense['macs'])} MACs"
     }
     if levels:
-        lines["Pruned"] = ", ".join(f"{part} {_from_to(levels, key)}" for part, key in _SPARSITIES.items())
+        ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDES.items()}
+        lines["Pruned"] = ", ".join(f"{part} {' to '.join(found)}" for part, found in ends.items())
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
         lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
         lines["Rank change"] = _fluctuation(levels)
         lines["Cost"] = _cost(levels)
     lines["Files"] = _files(path, r)
     return lines
-
-
-def _from_to(levels: Sequence[Mapping[str, Any]], key: str) -> str:
-    ends = dict.fromkeys(percent(levels[i][key]) for i in (0, -1))
-    return " to ".join(ends)
 
 
 def _by_level(means: Sequence[float]) -> str:
@@ -112,10 +110,10 @@ def _by_level(means: Sequence[float]) -> str:
 
 
 def _winner(r: Mapping[str, Any], criterion: str) -> str:
-    level = sparsest_winner(r["levels"], criterion)
+    level = statistics.sparsest_winner(r["levels"], criterion)
     if level is None:
-        return "undetermined" if undetermined(r["levels"], criterion) else "no level wins"
-    places = ", ".join(f"{percent(level[key])} of the {part}" for part, key in _SPARSITIES.items())
+        return "undetermined" if statistics.undetermined(r["levels"], criterion) else "no level wins"
+    places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDES.items())
     reading = "val" if level["test"] is None else "test"
     return (
         f"wins at level {level['level']}: {places}, {reading} {plus_minus(level[reading])}, "
@@ -128,21 +126,17 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
     known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
     if not known:
         return "unknown (it takes two levels with scores)"
-    sides = [
-        f"{side} {plus_minus([v for found in known for v in found[side] if v is not None])} %"
-        for side in ("weights", "edges")
-    ]
-    return f"from level to level {', '.join(sides)} of all places"
+    values = {side: [v for found in known for v in found[side] if v is not None] for side in SIDES.values()}
+    told = ", ".join(f"{side} {plus_minus(found)} %" for side, found in values.items())
+    return f"from level to level {told} of all places"
 
 
 def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
-    parts = {"choosing": "select", "retraining": "retrain"}
-    told = [
+    return ", ".join(
         f"{word} {duration(sum(level['phases'][phase] for level in levels))} "
         f"({counted(sum(level['epochs'][phase] for level in levels), 'epoch')} per seed)"
-        for word, phase in parts.items()
-    ]
-    return ", ".join(told)
+        for word, phase in (("choosing", "select"), ("retraining", "retrain"))
+    )
 
 
 def _files(path: Path, results: Mapping[str, Any]) -> str:
@@ -164,26 +158,26 @@ def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
 
 
 def _levels_table(results: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("level", "model", "graph", "val", "test", "MACs", "wins?"):
-        table.add_column(name, justify="right", no_wrap=True)
-    dense = results["dense"]
-    macs = dense["macs"]
-    table.add_row("dense", UNKNOWN, UNKNOWN, plus_minus(dense["val"]), plus_minus(dense["test"]), quantity(macs), "")
-    for level in results["levels"]:
-        wins = "/".join({True: "yes", False: "no", None: "?"}[level["winning"][name]] for name in CRITERIA)
-        table.add_row(
+    dense, verdicts = results["dense"], {True: "yes", False: "no", None: "?"}
+    first = {"level": "dense", "model_sparsity": None, "graph_sparsity": None, "winning": {}, **dense}
+    rows = [
+        (
             str(level["level"]), percent(level["model_sparsity"]), percent(level["graph_sparsity"]),
-            plus_minus(level["val"]), plus_minus(level["test"]), quantity(level["macs"], beside=macs), wins,
-        )  # fmt: skip
-    return table
+            plus_minus(level["val"]), plus_minus(level["test"]), quantity(level["macs"], beside=dense["macs"]),
+            "/".join(verdicts[level["winning"][name]] for name in CRITERIA if level is not first),
+        )
+        for level in (first, *results["levels"])
+    ]  # fmt: skip
+    return _table(("level", "model", "graph", "val", "test", "MACs", "wins?"), rows, no_wrap=True)
 
 
 def print_ticket(console: Console, ticket: Ticket) -> None:
     """What a ticket is."""
     c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
     macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
-    lines = [
+    shown = {name: plus_minus(None if value is None else [value]) for name, value in m.items()}
+    _say(
+        console,
         f"Ticket of {c.method} ({c.scoring.signal}), {c.backbone} with {c.backbone_options.hidden} hidden units "
         f"on {c.dataset}, {c.task} task",
         f"level {ticket.level} of the {c.pruning.axis} axis, seed {ticket.seed}, preset {c.preset}, "
@@ -191,40 +185,33 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
         f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
         f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
         f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
-        f"val      {_reading(m['val'])} (dense {_reading(m['dense_val'])})",
-        f"test     {_reading(m['test'])} (dense {_reading(m['dense_test'])})",
+        f"val      {shown['val']} (dense {shown['dense_val']})",
+        f"test     {shown['test']} (dense {shown['dense_test']})",
         f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
-    ]
-    console.print("\n".join(lines), highlight=False, markup=False)
+        soft_wrap=False,
+    )
 
 
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("initial weights", metric_in_words(result.metric), "val", "test"):
-        table.add_column(name, justify="left" if name == "initial weights" else "right")
-    for name, pair in (("the ticket's", result), ("fresh", result.fresh)):
-        table.add_row(name, "dense", plus_minus(pair.dense.val), plus_minus(pair.dense.test))
-        table.add_row("", "ticket", plus_minus(pair.ticket.val), plus_minus(pair.ticket.test))
+    columns = ("initial weights", metric_in_words(result.metric), "val", "test")
+    rows = [
+        (name, kind, plus_minus(found.val), plus_minus(found.test))
+        for weights, pair in (("the ticket's", result), ("fresh", result.fresh))
+        for name, kind, found in ((weights, "dense", pair.dense), ("", "ticket", pair.ticket))
+    ]
     console.print(
         f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
         f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}",
         highlight=False,
     )  # fmt: skip
-    console.print(table)
+    console.print(_table(columns, rows, left=["initial weights"]))
     for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
-        verdict = ", ".join(f"{name} {_WORDS[value]}" for name, value in pair.winning.items())
+        verdict = ", ".join(f"{name} {VERDICTS[value]}" for name, value in pair.winning.items())
         console.print(f"{name}? {verdict}{_p_value(pair.p_worse)}", highlight=False)
-    console.print(
-        "Do the ticket's own initial weights help? " + _WORDS[_is_significant(result)] + _p_value(result.p_weights),
-        highlight=False,
-    )
-
-
-def _is_significant(result: Evaluation) -> bool | None:
-    if result.p_weights is None or len(result.ticket.val) < MIN_SEEDS:
-        return None
-    return result.p_weights < SIGNIFICANCE
+    p, enough = result.p_weights, len(result.ticket.val) >= statistics.MIN_SEEDS
+    helps = VERDICTS[p < statistics.SIGNIFICANCE if p is not None and enough else None]
+    console.print(f"Do the ticket's own initial weights help? {helps}{_p_value(p)}", highlight=False)
 
 
 def _p_value(p: float | None) -> str:
@@ -233,22 +220,18 @@ def _p_value(p: float | None) -> str:
 
 def print_benchmark(console: Console, result: Benchmark) -> None:
     """The variants side by side, and how much faster the ticket is."""
-    table = Table("", *(row.variant for row in result.rows), box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    quantities: dict[str, Callable[[Measured], str]] = {
-        "MACs": lambda row: quantity(row.macs),
-        "weights": lambda row: f"{row.parameters:,}",
-        "edges": lambda row: f"{row.edges:,}",
-        "file": lambda row: _bytes(row.file_bytes),
-        "memory": lambda row: _bytes(row.memory_bytes),
-        "full graph, ms": lambda row: _latency(row.full),
-        "from plain tensors, ms": lambda row: _latency(row.first),
-        "one node, ms": lambda row: _latency(row.node),
+    rows = result.rows
+    quantities = {
+        "MACs": [quantity(row.macs) for row in rows],
+        "weights": [f"{row.parameters:,}" for row in rows],
+        "edges": [f"{row.edges:,}" for row in rows],
+        "file": [_bytes(row.file_bytes) for row in rows],
+        "memory": [_bytes(row.memory_bytes) for row in rows],
+        "full graph, ms": [_latency(row.full) for row in rows],
+        "from plain tensors, ms": [_latency(row.first) for row in rows],
+        "one node, ms": [_latency(row.node) for row in rows],
     }
-    for name, text in quantities.items():
-        table.add_row(name, *(text(row) for row in result.rows))
-    console.print(table)
+    console.print(_table(["", *(row.variant for row in rows)], [(n, *v) for n, v in quantities.items()], left=[""]))
     console.print(
         f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s).\n"
         f"The ticket is {result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as "
@@ -269,21 +252,20 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
     """The known datasets and where they are."""
     from aceglt.datasets import KNOWN, available
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("name", "nodes", "features", "edges", "classes", "present", "where"):
-        table.add_column(name, justify="left" if name in ("name", "where", "present") else "right", overflow="fold")
-    for name, present, where in available(data_root):
-        info = KNOWN[name]
-        table.add_row(
-            name, f"{info.nodes:,}", f"{info.features:,}", f"{info.edges:,}", str(info.classes),
-            "yes" if present else "no", escape(where),
-        )  # fmt: skip
-    console.print(table)
+    rows = [
+        (
+            name,
+            *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
+            str(info.classes),
+            VERDICTS[present],
+            escape(where),
+        )
+        for name, present, where in available(data_root)
+        for info in [KNOWN[name]]
+    ]
+    columns = ("name", "nodes", "features", "edges", "classes", "present", "where")
+    console.print(_table(columns, rows, left=["name", "present", "where"], overflow="fold"))
     console.print(
         "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
         highlight=False,
     )
-
-
-def _reading(value: float | None) -> str:
-    return plus_minus(None if value is None else [value])

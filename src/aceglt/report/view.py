@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aceglt.report.wording import percent
 from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
@@ -60,13 +59,13 @@ class RunView:
         return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
 
 
-def by_setting(runs: Sequence[RunView]) -> list[list[int]]:
-    """The numbers of the runs that have levels, those of one setting together."""
+def by_setting(runs: Sequence[RunView]) -> list[tuple[list[RunView], list[int]]]:
+    """The runs that have levels, those of one setting together, and their numbers among all."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, run in enumerate(runs):
         if run.levels:
             groups.setdefault(run.setting, []).append(index)
-    return list(groups.values())
+    return [([runs[i] for i in group], group) for group in groups.values()]
 
 
 def text(run: RunView, key: str) -> str:
@@ -96,15 +95,3 @@ def macs_of(entry: Mapping[str, Any]) -> float | None:
     if isinstance(macs, list):
         return mean_std(macs)[0] if macs else None
     return None if macs is None else float(macs)
-
-
-def macs_saved(run: RunView, level: Mapping[str, Any]) -> float | None:
-    """The share of dense MACs that `level` saves."""
-    dense, sparse = macs_of(run.dense), macs_of(level)
-    return None if not dense or sparse is None else 1 - sparse / dense
-
-
-def place(winner: Mapping[str, Any]) -> str:
-    """Where a level stands, in words."""
-    pruned = " and ".join(f"{percent(winner[key])} of the {part}" for key, part in SIDES.items())
-    return f"level {winner['level']}, {pruned} pruned"

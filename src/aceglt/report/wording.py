@@ -1,13 +1,22 @@
-"""Numbers as people read them, in the terminal and in the report."""
+"""Numbers as people read them, in the terminal and in the report, and text as HTML."""
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Sequence
 
 from aceglt.searches.statistics import mean_std
 
 UNKNOWN = "–"
+VERDICTS = {True: "yes", False: "no", None: "undetermined"}
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[TGMkhs]|min)\b|%)")
+
+
+def escape(text: object) -> str:
+    """Text that no HTML parser takes for markup, in which a number stays beside its unit."""
+    return html.escape(_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", str(text)))
 
 
 def percent(value: float | None, digits: int = 2) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aceglt import datasets
-from aceglt.config import Config, with_options
+from aceglt.config import with_options
 from aceglt.config.groups import NodeOptions
 from aceglt.errors import ConfigError, DataError
 from aceglt.files import write_atomic
@@ -22,7 +22,6 @@ from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
 from aceglt.reproduction.runs import Observe, collect, complete
 from aceglt.reproduction.summary import levels_csv, page, runs_table
 from aceglt.reproduction.tables import Table, comma_separated, latex
-from aceglt.searches.levels import SearchObserver
 
 __all__ = ["EXHIBITS", "Cell", "Exhibit", "Reproduction", "Scale", "exhibit", "reproduce"]
 
@@ -91,25 +90,19 @@ def reproduce(
     notes: list[str] = []
     if search:
         chosen, notes = _with_data(chosen, data_root)
+        watch = observe or (lambda cell, config: nullcontext())
         for cell in chosen:
-            place = {"device": device, "data_root": data_root, "runs_at_once": runs_at_once}
-            complete(root / "runs", cell, scale, observe or _silent, **place)
+            complete(root / "runs", cell, scale, watch, device=device, data_root=data_root, runs_at_once=runs_at_once)
     found = {cell: results for cell in wanted.cells if (results := collect(root / "runs", cell, scale))}
     if not found:
         raise ConfigError(f"{root / 'runs'} has no finished search of {wanted.name} at this scale; search for it first")
     table = fill(wanted.grid, wanted.title, found)
     notes += wanted.notes
     if settings.get("split", NodeOptions.split) != NodeOptions.split:
-        notes.append(
-            f"Training, validation and test nodes are drawn, split `{settings['split']}`; the paper's are given."
-        )
+        drawn = f"Training, validation and test nodes are drawn, split `{settings['split']}`; the paper's are given."
+        notes.append(drawn)
     files = _write(root / wanted.name, wanted, table, found, notes)
     return Reproduction(wanted.name, table, {cell.name: results for cell, results in found.items()}, files, notes)
-
-
-@contextmanager
-def _silent(cell: Cell, config: Config) -> Iterator[SearchObserver | None]:
-    yield None
 
 
 def _check_settings(wanted: Exhibit, settings: Mapping[str, Any]) -> None:
@@ -126,9 +119,7 @@ def _with_data(cells: Sequence[Cell], data_root: str | Path | None) -> tuple[Seq
     """The cells whose data are there or can be fetched, and a note on each dataset that is not."""
     problems: dict[str, DataError] = {}
     present = {name for name, there, _ in datasets.available(data_root) if there}
-    for name in dict.fromkeys(cell.dataset for cell in cells):
-        if name in present:
-            continue
+    for name in dict.fromkeys(cell.dataset for cell in cells if cell.dataset not in present):
         try:
             datasets.load(name, data_root)
         except DataError as problem:
@@ -144,13 +135,12 @@ def _write(
 ) -> list[Path]:
     """All files of a table or figure, each whole or not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    behind = runs_table(found)
     plots = draw(wanted, found, folder / wanted.name) if wanted.plot else []
     texts = {
-        f"{wanted.name}.md": page(wanted, table, behind, found, notes, [path.name for path in plots]),
+        f"{wanted.name}.md": page(wanted, table, found, notes, [path.name for path in plots]),
         f"{wanted.name}.csv": comma_separated(table),
         f"{wanted.name}.tex": latex(table),
-        f"{wanted.name}-runs.csv": comma_separated(behind),
+        f"{wanted.name}-runs.csv": comma_separated(runs_table(found)),
         f"{wanted.name}-levels.csv": levels_csv(found),
     }
     for file, text in texts.items():

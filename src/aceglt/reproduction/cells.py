@@ -10,6 +10,8 @@ from aceglt.config import Config, resolve
 
 IDENTITY = ("dataset", "backbone", "axis", "method", "task")
 """Fields of `Config` that a cell says."""
+Results = Mapping[str, Any]
+"""The content of results.json, its dense baseline or one of its levels."""
 
 # Options of methods that count epochs: they shrink with --epochs, as shares of the preset's full training.
 _IN_EPOCHS = {"ace": "refine_epochs", "gebt": "max_epochs"}
@@ -61,29 +63,17 @@ class Cell:
 
     def choices(self, scale: Scale) -> dict[str, Any]:
         """The settings to search with, beside the preset."""
-        choices: dict[str, Any] = {
-            **{name: getattr(self, name) for name in IDENTITY},
-            **self.settings,
-            "seeds": scale.seeds,
-            "levels": self.levels if scale.levels is None else _fewer(scale.levels, self.levels),
-            "epochs": scale.epochs,
-            **scale.settings,
-        }
-        options = {**self.settings.get("method_options", {}), **scale.settings.get("method_options", {})}
-        return {**choices, "method_options": {**_scaled_options(self.method, scale), **options}}
+        mine, options = {name: getattr(self, name) for name in IDENTITY}, {}
+        full = resolve(scale.preset, method=self.method)
+        if self.method in _IN_EPOCHS and scale.epochs not in (None, full.training.epochs):
+            name = _IN_EPOCHS[self.method]
+            options[name] = max(1, round(full.method_options[name] * scale.epochs / full.training.epochs))
+        for settings in (self.settings, scale.settings):
+            options |= settings.get("method_options", {})
+        # More levels than an exhibit shows would be searched for nothing.
+        levels = min((number for number in (self.levels, scale.levels) if number is not None), default=None)
+        wanted = {"seeds": scale.seeds, "levels": levels, "epochs": scale.epochs}
+        return {**mine, **self.settings, **wanted, **scale.settings, "method_options": options}
 
     def config(self, scale: Scale) -> Config:
         return resolve(scale.preset, **self.choices(scale))
-
-
-def _fewer(asked: int, needed: int | None) -> int:
-    """More levels than an exhibit shows would be searched for nothing."""
-    return asked if needed is None else min(asked, needed)
-
-
-def _scaled_options(method: str, scale: Scale) -> dict[str, int]:
-    name = _IN_EPOCHS.get(method)
-    full = resolve(scale.preset, method=method)
-    if name is None or scale.epochs is None or scale.epochs == full.training.epochs:
-        return {}
-    return {name: max(1, round(full.method_options[name] * scale.epochs / full.training.epochs))}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
+from timeit import repeat
 
 import torch
 
@@ -11,6 +13,7 @@ from aceglt.backbones import build
 from aceglt.config import Config
 from aceglt.datasets import KNOWN
 from aceglt.methods.build import build_method
+from aceglt.training.setup import pick_device
 
 NONZERO_FEATURES = {"cora": 49_216, "citeseer": 105_165, "pubmed": 988_031}
 """Of graphs whose features are sparse; those of the others count in full."""
@@ -27,10 +30,16 @@ def epochs_per_seed(config: Config) -> int:
     return epochs + config.stopping.levels * (build_method(config).cost(config.scoring_epochs) + epochs)
 
 
+def estimator(device: str) -> Callable[[Config, int], float]:
+    """Of a configuration and a number of seeds, the seconds to search at this machine's speed, measured once."""
+    place = pick_device(device)
+    return partial(seconds_to_search, rate=measured_rate(place), on_gpu=place.type == "cuda")
+
+
 def seconds_to_search(config: Config, seeds: int, rate: float, on_gpu: bool) -> float:
     """Of a known dataset, at `rate` multiply-adds per second, as if no level were cheaper than the first."""
     epoch = seeds * _PASSES * _forward(config) / rate
-    return epochs_per_seed(config) * (max(epoch, _LAUNCH_SECONDS) if on_gpu else epoch)
+    return epochs_per_seed(config) * (max(epoch, _LAUNCH_SECONDS) if on_gpu and seeds else epoch)
 
 
 def measured_rate(device: torch.device) -> float:
@@ -38,20 +47,15 @@ def measured_rate(device: torch.device) -> float:
     nodes, degree, width = 4_000, 30, 256
     columns = torch.arange(nodes * degree, device=device) * 7919 % nodes
     rows = torch.arange(nodes, device=device).repeat_interleave(degree)
-    matrix = torch.sparse_coo_tensor(
-        torch.stack([rows, columns]), torch.ones_like(rows, dtype=torch.float32)
-    ).coalesce()
+    matrix = torch.sparse_coo_tensor(torch.stack([rows, columns]), torch.ones(len(rows), device=device)).coalesce()
     x = torch.ones(matrix.shape[1], width, device=device)
-    fastest = min(_seconds_of_product(matrix, x, device) for _ in range(5))
-    return matrix._nnz() * width / fastest
 
+    def multiply() -> None:
+        torch.sparse.mm(matrix, x)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
-def _seconds_of_product(matrix: torch.Tensor, x: torch.Tensor, device: torch.device) -> float:
-    began = time.perf_counter()
-    torch.sparse.mm(matrix, x)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return matrix._nnz() * width / min(repeat(multiply, number=1, repeat=5))
 
 
 def _forward(config: Config) -> int:

@@ -1,22 +1,34 @@
-"""Which quantity stands where in a table, and the table made from what was found."""
+"""Which quantity stands where in a table, and the table made from what was found, the paper's numbers beside ours.
+
+Numbers that are printed in the paper (Wang et al., ECAI 2023) are quoted in paper.json as printed: "89.64±0.45 b*" is
+bold and has a star, "u" is underlined, "-" is the paper's sign for "no ticket was found". Of figures, only numbers that
+the text states are quoted; nothing is read off a plot.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from aceglt.reproduction.cells import Cell
 from aceglt.reproduction.measures import Quantity, Sample
-from aceglt.reproduction.quotes import quote
 from aceglt.reproduction.tables import HERE, PAPER, Entry, Line, Table
 from aceglt.searches.statistics import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 
-Contents = dict[tuple[str, str], "Quantity | str"]
-"""By keys of row and column: what stands there; plain text where nothing is measured."""
+Place = tuple[str, str]
+"""Keys of row and column."""
+Contents = dict[Place, "Quantity | str"]
+"""What stands where; plain text where nothing is measured."""
 
 STAR_SEEDS = 3  # as many trials as the paper tests
 BOLD, UNDERLINE, STAR = "bold", "underline", "star"
+_QUOTED_MARKS = {"b": "best", "u": "second", None: ""}
+_QUOTED = re.compile(r"(?P<mean>[\d.]+)(?:±(?P<std>[\d.]+)| (?P<unit>[sM]))?(?: (?P<mark>[bu]))?(?P<star>\*)?")
 
 
 @dataclass(frozen=True)
@@ -58,44 +70,43 @@ class Grid:
 
 def fill(grid: Grid, title: str, found: Mapping[Cell, Mapping[str, Any]]) -> Table:
     """The table: under each line of ours the paper's, where it has one."""
-    ours = _marked(grid, {row.key: [_filled(grid, row, column, found) for column in grid.columns] for row in grid.rows})
-    lines: list[Line] = []
+    quoted, ours, lines = quotes(grid.quoted), _ours(grid, found), []
     for row in grid.rows:
-        lines.append(Line((*row.labels, HERE), tuple(ours[row.key]), row.block))
-        quotes = tuple(quote(grid.quoted, row.key, column.key) for column in grid.columns)
-        if any(quotes):
-            lines.append(Line((*row.labels, PAPER), tuple(q or Entry() for q in quotes), row.block))
+        places = [(row.key, column.key) for column in grid.columns]
+        lines.append(Line((*row.labels, HERE), tuple(ours[place] for place in places), row.block))
+        if any(place in quoted for place in places):
+            printed = tuple(quoted.get(place, Entry()) for place in places)
+            lines.append(Line((*row.labels, PAPER), printed, row.block))
     columns = tuple((column.group, column.name) for column in grid.columns)
     return Table(title, (*grid.heads, "Source"), columns, tuple(lines))
 
 
-@dataclass(frozen=True)
-class _Filled:
-    """An entry with the readings behind it."""
+@cache
+def quotes(exhibit: str) -> dict[Place, Entry]:
+    """What the paper prints in a table or about a figure."""
+    paper = json.loads(files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))
+    table = paper.get(exhibit, {"columns": [], "rows": {}})
+    return {
+        (row, column): _quote(text)
+        for row, texts in table["rows"].items()
+        for column, text in zip(table["columns"], texts, strict=True)
+    }
 
-    entry: Entry
-    sample: Sample | None = None
 
-
-def _filled(grid: Grid, row: Row, column: Column, found: Mapping[Cell, Mapping[str, Any]]) -> _Filled:
-    quantity = grid.contents[row.key, column.key]
-    if isinstance(quantity, str):
-        return _Filled(Entry(quantity))
-    sample = quantity.sample(found)
-    if sample is None:
-        return _Filled(Entry())
-    if quantity.measure == "winner" and not any(sample.values()):
-        return _Filled(Entry("-"))
-    return _Filled(entry_of(list(sample.values()), quantity.measure), sample)
+def _quote(text: str) -> Entry:
+    found = _QUOTED.fullmatch(text)
+    if found is None:
+        return Entry(text)  # "-", or a formula
+    mean, std, unit = found["mean"], found["std"], found["unit"]
+    shown = mean + (f" ± {std}" if std else "") + (f" {unit}" if unit else "")
+    return Entry(shown, float(mean), float(std) if std else None, _QUOTED_MARKS[found["mark"]], bool(found["star"]))
 
 
 _UNITS = {
     "seconds": (1.0, 0, " s"),
     "macs": (1e-6, 0, " M"),
     "count": (1.0, 0, ""),
-    "change": (1.0, 3, ""),
-    "fluctuation of edges": (1.0, 3, ""),
-    "fluctuation of weights": (1.0, 3, ""),
+    **dict.fromkeys(("change", "fluctuation of edges", "fluctuation of weights"), (1.0, 3, "")),
 }
 """Factor, digits and unit of what is not in percent."""
 
@@ -108,35 +119,42 @@ def entry_of(values: Sequence[float], measure: str) -> Entry:
     return Entry(f"{mean:.{digits}f}{deviation}{unit}", mean, std if deviation else None)
 
 
-def _marked(grid: Grid, filled: dict[str, list[_Filled]]) -> dict[str, list[Entry]]:
-    """Best and second of each block's column, and whether the best is significantly better than the second."""
-    entries = {key: [one.entry for one in row] for key, row in filled.items()}
+def _ours(grid: Grid, found: Mapping[Cell, Mapping[str, Any]]) -> dict[Place, Entry]:
+    """What was found, with the marks that the paper's table has, by block and column."""
+    entries: dict[Place, Entry] = {}
+    samples: dict[Place, Sample] = {}
+    for place, quantity in grid.contents.items():
+        sample = None if isinstance(quantity, str) else quantity.sample(found)
+        if isinstance(quantity, str) or sample is None:
+            entries[place] = Entry(quantity if isinstance(quantity, str) else "")
+        elif quantity.measure == "winner" and not any(sample.values()):
+            entries[place] = Entry("-")
+        else:
+            entries[place], samples[place] = entry_of(list(sample.values()), quantity.measure), sample
     for block in dict.fromkeys(row.block for row in grid.rows):
-        keys = [row.key for row in grid.rows if row.block == block]
-        for c in range(len(grid.columns)):
-            if sum(bool(filled[key][c].entry.text) for key in keys) < 2:
-                continue  # nothing to be better than
-            samples = {key: sample for key in keys if (sample := filled[key][c].sample) is not None}
-            for key, changes in _ranking(samples, grid.marks).items():
-                entries[key][c] = replace(entries[key][c], **changes)
+        for column in grid.columns:
+            places = [(row.key, column.key) for row in grid.rows if row.block == block]
+            if sum(bool(entries[place].text) for place in places) > 1:  # else there is nothing to be better than
+                ranked = _ranking({place: samples[place] for place in places if place in samples}, grid.marks)
+                entries |= {place: replace(entries[place], **marks) for place, marks in ranked.items()}
     return entries
 
 
-def _ranking(samples: Mapping[str, Sample], marks: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """Which of the rows are marked how; rows that tie share their place."""
+def _ranking(samples: Mapping[Place, Sample], marks: frozenset[str]) -> dict[Place, dict[str, Any]]:
+    """Best and second, and whether the best is significantly better; places that tie share their rank."""
     if BOLD not in marks or not samples:
         return {}
-    means = {key: mean_std(list(sample.values()))[0] for key, sample in samples.items()}
-    ranked = sorted(means, key=lambda key: -means[key])
-    best = [key for key in ranked if means[key] >= means[ranked[0]] - TOLERANCE]
+    means = {place: mean_std(list(sample.values()))[0] for place, sample in samples.items()}
+    ranked = sorted(means, key=lambda place: -means[place])
+    best = [place for place in ranked if means[place] >= means[ranked[0]] - TOLERANCE]
     rest = ranked[len(best) :]
-    changes: dict[str, dict[str, Any]] = {key: {"mark": "best"} for key in best}
+    changes: dict[Place, dict[str, Any]] = {place: {"mark": "best"} for place in best}
     if len(best) > 1 or not rest:
         return changes
     if STAR in marks and _significant(samples[best[0]], samples[rest[0]]):
         changes[best[0]]["star"] = True
     if UNDERLINE in marks:
-        changes |= {key: {"mark": "second"} for key in rest if means[key] >= means[rest[0]] - TOLERANCE}
+        changes |= {place: {"mark": "second"} for place in rest if means[place] >= means[rest[0]] - TOLERANCE}
     return changes
 
 

@@ -1,15 +1,16 @@
-"""How the paper's tables and figures are laid out: which quantity of which search stands where."""
+"""How the paper's tables and figures are laid out: which quantity of which search stands where, and what is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import product
-from typing import Any
 
 from aceglt.config import SCORING, SETTINGS
 from aceglt.reproduction.cells import Cell
-from aceglt.reproduction.grid import BOLD, UNDERLINE, Column, Contents, Grid, Row
+from aceglt.reproduction.grid import Column, Contents, Grid, Row
 from aceglt.reproduction.measures import Quantity
 
 SMALL = ("cora", "citeseer", "pubmed")
@@ -17,7 +18,6 @@ PAPER_BACKBONES = ("gcn", "gin", "gat")
 PAPER_METHODS = ("random", "ugs", "gebt", "ace")
 OURS = "ours"
 """Beside the paper's methods: `ugs` with our default scores and pruning, trained as the others are."""
-WITHOUT_GEBT = ("random", "ugs", "ace")
 PAPER_AXES = {"model": "graph", "graph": "model"}
 """What gets sparser, and what is held meanwhile."""
 
@@ -29,22 +29,17 @@ LEVELS = {"model": 7, "graph": 18}
 """Levels that reach the last of these columns."""
 FIXED = {"model": (10, 15, 20, 25), "graph": (40, 50, 70, 90)}
 """In percent, by axis: where the other part is held in Figures 4, S5 and S6."""
+FOLLOWED = {"edges": ("graph", SPARSITIES["graph"]), "weights": ("model", SPARSITIES["model"][1:])}
+"""Whose importance Figure 1 follows, on which axis, and where; the first level has none before it to compare with."""
 
 SWITCHES = ("resample", "adaptive_k")
 ABLATIONS = {"neither": (False, False), "resample": (True, False), "adaptive": (False, True), "both": (True, True)}
 """Tables 2 and S4: which of the two switches are on."""
 
-LARGE = {"checkpoint_blocks": True}
-"""Settings of a 28-layer ResGCN on a large graph: memory for time, with the same results."""
-
-NAMES = {
-    "cora": "Cora", "citeseer": "Citeseer", "pubmed": "PubMed", "ogbn-arxiv": "Ogbn-arxiv",
-    "ogbn-proteins": "Ogbn-proteins", "ogbl-collab": "Ogbl-collab", "gcn": "GCN", "gin": "GIN", "gat": "GAT",
-    "resgcn": "ResGCN", "random": "Random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE",
-    OURS: "Ours", "model": "Model Sparsity", "graph": "Graph Sparsity",
-    "node": "Node Classification", "link": "Link Prediction",
-}  # fmt: skip
-"""As the paper writes them, but for its own method."""
+EXHIBITS_FILE = json.loads(files(__package__).joinpath("exhibits.json").read_text(encoding="utf-8"))
+"""All tables and figures, and the words that they share."""
+NAMES: dict[str, str] = EXHIBITS_FILE["names"]
+"""Of datasets, backbones, methods, sparsities and tasks: as the paper writes them, but for its own method."""
 
 
 @dataclass(frozen=True)
@@ -58,57 +53,60 @@ class Panel:
     """test, or the fluctuation of edges or weights."""
 
 
+Layout = tuple[Grid, tuple[Panel, ...]]
+"""A table, and what a figure draws of it."""
+
+
 def winners(
-    datasets: Iterable[str],
-    backbones: Sequence[str],
+    metrics: Mapping[str, str],
     methods: Sequence[str],
-    columns: Sequence[Column],
-    quoted: str,
-    marks: Iterable[str] = (BOLD, UNDERLINE),
-    **cell: Any,
-) -> Grid:
-    """The layout of Table 1: per backbone and method, how sparse tickets get on each axis, and the highest metric."""
-    rows = [Row(f"{b}/{m}", (NAMES[b], NAMES[m]), b) for b, m in product(backbones, methods)]
-    contents: Contents = {}
-    for b, m, d in product(backbones, methods, datasets):
-        cells = {axis: _searched(d, b, axis, m, **cell) for axis in PAPER_AXES}
-        contents |= {(f"{b}/{m}", f"{d}/{axis}"): Quantity("winner", (cells[axis],)) for axis in PAPER_AXES}
-        contents[f"{b}/{m}", f"{d}/highest"] = Quantity("highest", tuple(cells.values()))
-    return Grid(("Backbone", "Method"), tuple(rows), tuple(columns), contents, frozenset(marks), quoted)
+    backbones: Sequence[str] = PAPER_BACKBONES,
+    task: str = "node",
+    by_dataset: bool = False,
+    highest: bool = True,
+) -> Layout:
+    """Table 1 and Figure S2: per backbone and method, how sparse tickets get on each axis, and the highest metric.
+
+    Metrics are given by dataset; columns are grouped by quantity or by dataset.
+    """
+    cells = {key: _searched(*key, task) for key in product(metrics, backbones, PAPER_AXES, methods)}
+    quantities = [*PAPER_AXES, "highest"] if highest else list(PAPER_AXES)
+    if by_dataset:
+        heads = {(d, q): (NAMES[d], NAMES.get(q, metrics[d])) for d, q in product(metrics, quantities)}
+    else:
+        heads = {(d, q): (NAMES.get(q, f"Highest {metrics[d]}"), NAMES[d]) for q, d in product(quantities, metrics)}
+    columns = tuple(Column(f"{d}/{q}", *head) for (d, q), head in heads.items())
+    contents: Contents = {
+        (f"{b}/{m}", f"{d}/{axis}"): Quantity("winner", (cell,)) for (d, b, axis, m), cell in cells.items()
+    }
+    for b, m, d in product(backbones, methods, metrics):
+        both = tuple(cells[d, b, axis, m] for axis in PAPER_AXES)
+        contents[f"{b}/{m}", f"{d}/highest"] = Quantity("highest", both)
+    panels = (
+        Panel(f"{NAMES[d]} + {NAMES[b]}", tuple((NAMES[m], cells[d, b, axis, m]) for m in methods))
+        for b, d, axis in product(backbones, metrics, PAPER_AXES)
+    )
+    return Grid(("Backbone", "Method"), _rows(backbones, methods), columns, contents), tuple(panels)
 
 
-def _searched(dataset: str, backbone: str, axis: str, method: str, **cell: Any) -> Cell:
-    if method != OURS:
-        return Cell(dataset, backbone, axis, method, **cell)
-    return Cell(dataset, backbone, axis, "ugs", variant=OURS, settings=OUR_SETTINGS, **cell)
+def _searched(dataset: str, backbone: str, axis: str, method: str, task: str, levels: int | None = None) -> Cell:
+    if method == OURS:
+        return Cell(dataset, backbone, axis, "ugs", task, OURS, OUR_SETTINGS, levels)
+    # A 28-layer ResGCN on a large graph: memory for time, with the same results.
+    settings = {"checkpoint_blocks": True} if backbone == "resgcn" else {}
+    return Cell(dataset, backbone, axis, method, task, settings=settings, levels=levels)
 
 
-def by_quantity(datasets: Sequence[str], metric: str) -> list[Column]:
-    """Columns of `winners`: datasets under each quantity."""
-    groups = {**{axis: NAMES[axis] for axis in PAPER_AXES}, "highest": f"Highest {metric}"}
-    return [Column(f"{d}/{key}", group, NAMES[d]) for key, group in groups.items() for d in datasets]
-
-
-def by_dataset(metrics: Mapping[str, str], highest: bool = True) -> list[Column]:
-    """Columns of `winners`: quantities under each dataset."""
-    columns = []
-    for d, metric in metrics.items():
-        columns += [Column(f"{d}/{axis}", NAMES[d], NAMES[axis]) for axis in PAPER_AXES]
-        columns += [Column(f"{d}/highest", NAMES[d], metric)] if highest else []
-    return columns
-
-
-def curves(datasets: Iterable[str], backbones: Sequence[str], methods: Sequence[str], **cell: Any) -> tuple[Panel, ...]:
-    """The panels of Figure S2: the metric of each method over each sparsity."""
+def _rows(*parts: Sequence[str], block: int = 1) -> tuple[Row, ...]:
+    """All combinations of names; those of a block have the first so many in common."""
     return tuple(
-        Panel(f"{NAMES[d]} + {NAMES[b]}", tuple((NAMES[m], _searched(d, b, axis, m, **cell)) for m in methods))
-        for b, d, axis in product(backbones, datasets, PAPER_AXES)
+        Row("/".join(key), tuple(NAMES[part] for part in key), "/".join(key[:block])) for key in product(*parts)
     )
 
 
-def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str], quoted: str, *marks: str) -> Grid:
-    """The layout of Table 2: the metric at given sparsities with and without re-sampling and adaptive K."""
-    columns = [Column(f"{axis}/{p}", NAMES[axis], f"{p}%") for axis in axes for p in SPARSITIES[axis]]
+def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str]) -> Layout:
+    """Table 2: the metric at given sparsities with and without re-sampling and adaptive K."""
+    columns = tuple(Column(f"{axis}/{p}", NAMES[axis], f"{p}%") for axis in axes for p in SPARSITIES[axis])
     rows: list[Row] = []
     contents: Contents = {}
     for (d, b, task), (variant, switched) in product(blocks, ABLATIONS.items()):
@@ -118,116 +116,77 @@ def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str], quoted
         off = {name: False for name, on in zip(SWITCHES, switched, strict=True) if not on}
         for axis in axes:
             cell = Cell(d, b, axis, "ace", task, variant, {"method_options": off}, LEVELS[axis])
-            contents |= {
-                (f"{block}/{variant}", f"{axis}/{p}"): Quantity("test", (cell,), p / 100) for p in SPARSITIES[axis]
-            }
-    heads = ("", "Task", "re-sample", "adaptive K")
-    return Grid(heads, tuple(rows), tuple(columns), contents, frozenset(marks), quoted)
+            for p in SPARSITIES[axis]:
+                contents[f"{block}/{variant}", f"{axis}/{p}"] = Quantity("test", (cell,), p / 100)
+    return Grid(("", "Task", "re-sample", "adaptive K"), tuple(rows), columns, contents), ()
 
 
-def fixed(datasets: Sequence[str], backbones: Sequence[str], quoted: str = "", task: str = "node") -> Grid:
-    """The numbers of Figure 4: how sparse one part gets at each fixed sparsity of the other."""
-    columns = [
-        Column(f"{axis}/{p}", f"{NAMES[axis]}, fixed {other}", f"{p}%")
-        for axis, other in PAPER_AXES.items()
-        for p in FIXED[axis]
-    ]
-    rows = [Row(f"{d}/{b}", (NAMES[d], NAMES[b]), f"{d}/{b}") for d, b in product(datasets, backbones)]
+def fixed(datasets: Sequence[str], backbones: Sequence[str], task: str = "node") -> Layout:
+    """Figure 4: how sparse one part gets at each fixed sparsity of the other, a line for each."""
+    places = [(axis, other, p) for axis, other in PAPER_AXES.items() for p in FIXED[axis]]
+    columns = tuple(Column(f"{axis}/{p}", f"{NAMES[axis]}, fixed {other}", f"{p}%") for axis, other, p in places)
+    contents: Contents = {}
+    lines: dict[tuple[str, str, str], list[tuple[str, Cell]]] = {}
+    for d, b, (axis, other, p) in product(datasets, backbones, places):
+        cell = Cell(d, b, axis, "ace", task, f"{other}-{p}", {f"fixed_{other}": p / 100})
+        contents[f"{d}/{b}", f"{axis}/{p}"] = Quantity("winner", (cell,))
+        lines.setdefault((d, b, axis), []).append((f"{other} {p} %", cell))
+    panels = tuple(Panel(f"{NAMES[d]} + {NAMES[b]}", tuple(theirs)) for (d, b, _), theirs in lines.items())
+    return Grid(("Dataset", "Backbone"), _rows(datasets, backbones, block=2), columns, contents), panels
+
+
+def dense_baselines(datasets: Mapping[str, Sequence[str]]) -> Layout:
+    """Table S5, by backbone; by searches of Tables S6 and S7 that stop before the first level: theirs serve too."""
+    pairs = [(b, d) for b, names in datasets.items() for d in names]
     contents: Contents = {
-        (f"{d}/{b}", f"{axis}/{p}"): Quantity("winner", (_held(d, b, axis, p, task),))
-        for d, b, axis in product(datasets, backbones, PAPER_AXES)
-        for p in FIXED[axis]
+        ("dense", f"{b}/{d}"): Quantity("dense", (_searched(d, b, "model", "random", "inductive", levels=0),))
+        for b, d in pairs
     }
-    return Grid(("Dataset", "Backbone"), tuple(rows), tuple(columns), contents, quoted=quoted)
+    columns = tuple(Column(f"{b}/{d}", NAMES[b], NAMES[d]) for b, d in pairs)
+    return Grid(("Metric",), (Row("dense", ("Accuracy",)),), columns, contents), ()
 
 
-def fixed_panels(datasets: Sequence[str], backbones: Sequence[str], task: str = "node") -> tuple[Panel, ...]:
-    """The panels of Figure 4: one line per fixed sparsity."""
-    return tuple(
-        Panel(
-            f"{NAMES[d]} + {NAMES[b]}",
-            tuple((f"{PAPER_AXES[axis]} {p} %", _held(d, b, axis, p, task)) for p in FIXED[axis]),
-        )
-        for d, b, axis in product(datasets, backbones, PAPER_AXES)
-    )
-
-
-def _held(dataset: str, backbone: str, axis: str, percent: int, task: str) -> Cell:
-    other = PAPER_AXES[axis]
-    settings = {f"fixed_{other}": percent / 100}
-    return Cell(dataset, backbone, axis, "ace", task, f"{other}-{percent}", settings)
-
-
-def dense_baselines() -> Grid:
-    """Table S5; by searches of Tables S6 and S7 that stop before the first level, so that theirs serve too."""
-    small = {(b, d): Cell(d, b, "model", "random", "inductive", levels=0) for b, d in product(PAPER_BACKBONES, SMALL)}
-    large = {
-        ("resgcn", d): Cell(d, "resgcn", "model", "random", "inductive", settings=LARGE, levels=0)
-        for d in ("ogbn-arxiv", "ogbn-proteins")
-    }
-    cells = {**small, **large}
-    columns = tuple(Column(f"{b}/{d}", NAMES[b], NAMES[d]) for b, d in cells)
-    contents: Contents = {("dense", f"{b}/{d}"): Quantity("dense", (cell,)) for (b, d), cell in cells.items()}
-    return Grid(("Metric",), (Row("dense", ("Accuracy",)),), columns, contents, quoted="tableS5")
-
-
-def times() -> Grid:
+def times(methods: Sequence[str]) -> Layout:
     """Table S8."""
-    rows = [Row(f"{b}/{m}", (NAMES[b], NAMES[m]), b) for b, m in product(PAPER_BACKBONES, ("ugs", "ace"))]
+    rows = _rows(PAPER_BACKBONES, methods)
     parts = {"seconds": "Training Time", "macs": "Inference MACs"}
     columns = [Column("complexity", "", "Time Complexity")]
     columns += [Column(f"{d}/{part}", NAMES[d], name) for d in SMALL for part, name in parts.items()]
     contents: Contents = {(row.key, "complexity"): "O(epochs·(nnz(X)·H + E·H + W))" for row in rows}
-    for b, m, d in product(PAPER_BACKBONES, ("ugs", "ace"), SMALL):
-        cell = Cell(d, b, "model", m)
-        contents |= {(f"{b}/{m}", f"{d}/{part}"): Quantity(part, (cell,)) for part in parts}
-    return Grid(("Backbones", "Methods"), tuple(rows), tuple(columns), contents, quoted="tableS8")
+    for b, m, d, part in product(PAPER_BACKBONES, methods, SMALL, parts):
+        contents[f"{b}/{m}", f"{d}/{part}"] = Quantity(part, (Cell(d, b, "model", m),))
+    return Grid(("Backbones", "Methods"), rows, tuple(columns), contents), ()
 
 
-PRUNED = {"edges": "graph", "weights": "model"}
-"""Whose importance Figures 1 and S1 follow, and on which axis."""
+def fluctuations(datasets: Sequence[str]) -> Layout:
+    """Figure 1: edges in the upper row, weights in the lower."""
+    columns: list[Column] = []
+    contents: Contents = {}
+    panels: list[Panel] = []
+    for side, (axis, points) in FOLLOWED.items():
+        columns += [Column(f"{side}/{p}", f"{side.capitalize()}, {axis} sparsity", f"{p}%") for p in points]
+        for d in datasets:
+            cell = Cell(d, "gcn", axis, "ugs")
+            panels.append(Panel(f"{NAMES[d]}, {side}", (("UGS", cell),), side))
+            for p in points:
+                contents[d, f"{side}/{p}"] = Quantity(f"fluctuation of {side}", (cell,), p / 100)
+    return Grid(("Dataset",), _rows(datasets), tuple(columns), contents), tuple(panels)
 
 
-def fluctuations(datasets: Sequence[str]) -> Grid:
-    """The numbers of Figure 1; the first level has nothing before it to be compared with."""
-    points = {"edges": SPARSITIES["graph"], "weights": SPARSITIES["model"][1:]}
-    columns = [
-        Column(f"{side}/{p}", f"{side.capitalize()}, {PRUNED[side]} sparsity", f"{p}%")
-        for side in PRUNED
-        for p in points[side]
-    ]
-    contents: Contents = {
-        (d, f"{side}/{p}"): Quantity(f"fluctuation of {side}", (Cell(d, "gcn", axis, "ugs"),), p / 100)
-        for d in datasets
-        for side, axis in PRUNED.items()
-        for p in points[side]
-    }
-    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), tuple(columns), contents)
-
-
-def fluctuation_panels(datasets: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels of Figure 1: edges in the upper row, weights in the lower."""
-    return tuple(
-        Panel(f"{NAMES[d]}, {side}", (("UGS", Cell(d, "gcn", axis, "ugs")),), side)
-        for (side, axis), d in product(PRUNED.items(), datasets)
-    )
-
-
-def excerpts(datasets: Sequence[str]) -> Grid:
-    """The numbers behind Figure S1."""
-    names = {
-        "early": "sparsity, early",
-        "late": "sparsity, late",
-        "count": "edges scored at both",
+def excerpts(datasets: Sequence[str]) -> Layout:
+    """Figure S1, each panel drawn at two sparsities, and the numbers behind it."""
+    measures = {
+        "early": "sparsity, early", "late": "sparsity, late", "count": "edges scored at both",
         "change": "mean change of rank",
-    }
-    contents: Contents = {
-        (d, measure): Quantity(measure, (Cell(d, "gcn", "graph", "ugs"),)) for d, measure in product(datasets, names)
-    }
-    columns = tuple(Column(measure, "", name) for measure, name in names.items())
-    return Grid(("Dataset",), tuple(Row(d, (NAMES[d],), d) for d in datasets), columns, contents)
+    }  # fmt: skip
+    cells = {d: Cell(d, "gcn", "graph", "ugs") for d in datasets}
+    contents: Contents = {(d, measure): Quantity(measure, (cells[d],)) for d, measure in product(cells, measures)}
+    columns = tuple(Column(measure, "", name) for measure, name in measures.items())
+    panels = tuple(Panel(NAMES[d], (("UGS", cell),)) for d, cell in cells.items())
+    return Grid(("Dataset",), _rows(datasets), columns, contents), panels
 
 
-def excerpt_panels(datasets: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels of Figure S1; each is drawn at two sparsities."""
-    return tuple(Panel(NAMES[d], (("UGS", Cell(d, "gcn", "graph", "ugs")),)) for d in datasets)
+LAYOUTS: dict[str, Callable[..., Layout]] = {
+    each.__name__: each for each in (winners, ablation, fixed, dense_baselines, times, fluctuations, excerpts)
+}
+"""As exhibits.json calls them."""

@@ -7,7 +7,7 @@ share it, and runs that were made elsewhere can be copied beside those here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,18 @@ from typing import Any
 from aceglt.config import Config
 from aceglt.errors import RunError
 from aceglt.files import short_digest
-from aceglt.reproduction.cells import Cell, Scale
-from aceglt.reproduction.merge import merge
+from aceglt.reproduction.cells import Cell, Results, Scale
 from aceglt.runner import search
 from aceglt.runs.directory import RunDir, finished_results, read_json, results_of
 from aceglt.searches.levels import SearchObserver
+from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 from aceglt.training.memory import PLANNED
 
 Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
 """Told about each search before it starts; what it gives is told about its progress."""
+
+_READINGS = ("val", "test", "epoch")
+_PER_SEED = (*_READINGS, "fluctuation", "diagnostics")  # what has lists over seeds in a level
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,10 @@ class FoundRun:
 def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
     """The run directories of a cell, whatever their seeds."""
     config = cell.config(scale)
-    planned = [name for name in PLANNED if cell.choices(scale).get(name) is None]
+    open_fields = ("seeds", *(name for name in PLANNED if cell.choices(scale).get(name) is None))
     paths = sorted(path.parent for path in _folder(root, config).glob("*/config.json"))
-    runs = [run for path in paths if _same((run := _read(path)).config, config, ("seeds", *planned))]
+    mine = _without(config, open_fields)
+    runs = [run for path in paths if _without((run := _read(path)).config, open_fields) == mine]
     for run in runs[1:]:
         if run.data != runs[0].data:
             raise RunError(f"{run.path} and {runs[0].path} are about different data; move one of them elsewhere")
@@ -95,18 +99,14 @@ def _folder(root: Path, config: Config) -> Path:
     return root / "-".join(parts)
 
 
-def _same(one: Config, other: Config, but: Sequence[str]) -> bool:
-    return _without(one, but) == _without(other, but)
-
-
 def _without(config: Config, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in config.identity().items() if name not in names}
 
 
 def _read(path: Path) -> FoundRun:
     run = RunDir(path)
-    data: Mapping[str, Any] = read_json(run.config)
-    return FoundRun(path, run.read_config(), str(data.get("data")), finished_results(path) is not None)
+    data = str(read_json(run.config).get("data"))
+    return FoundRun(path, run.read_config(), data, finished_results(path) is not None)
 
 
 def _span(seeds: Sequence[int]) -> str:
@@ -115,3 +115,52 @@ def _span(seeds: Sequence[int]) -> str:
         return f"{seeds[0]}-{seeds[-1]}"
     text = ",".join(map(str, seeds))
     return text if len(text) <= 60 else f"{seeds[0]}-and-{len(seeds) - 1}-more-{short_digest(text)}"
+
+
+def merge(runs: Sequence[Results], levels: int | None = None, seeds: Collection[int] | None = None) -> dict[str, Any]:
+    """The content of one results.json over all seeds, in their order, with verdicts made anew; a seed counts once.
+
+    Only the first `levels` are taken, and of the seeds those in `seeds`, if given. Beside what results.json has, `cost`
+    holds lists over seeds: the epochs and the seconds of the whole search, where seeds that were trained together share
+    their seconds equally.
+    """
+    by_seed: dict[int, tuple[Results, int]] = {}  # the first run that has it, and its place there
+    for run in runs:
+        for place, seed in enumerate(run["seeds"]):
+            if seeds is None or seed in seeds:
+                by_seed.setdefault(seed, (run, place))
+    owners = [by_seed[seed] for seed in sorted(by_seed)]
+    first = owners[0][0]
+    depth = min(len(run["levels"][:levels]) for run, _ in owners)
+    dense = {**first["dense"], **_gathered([(run["dense"], place) for run, place in owners], _READINGS)}
+    readings = Readings(dense["val"], dense["test"])
+    merged = [_merged_level([(run["levels"][i], place) for run, place in owners], readings) for i in range(depth)]
+    cost: dict[str, list[float]] = {"epochs": [], "seconds": []}
+    for run, _ in owners:
+        done = run["levels"][:depth]
+        cost["epochs"].append(run["epochs"] + sum(sum(level["epochs"].values()) for level in done))
+        seconds = run["dense"]["seconds"] + sum(level["seconds"] for level in done)
+        cost["seconds"].append(seconds / len(run["seeds"]))
+    return {
+        **first,
+        "seeds": sorted(by_seed),
+        "dense": dense,
+        "levels": merged,
+        "cost": cost,
+        "highest_winning": highest_winning(merged),
+        "highest_winning_per_seed": highest_winning_per_seed(readings, merged),
+    }
+
+
+def _merged_level(parts: Sequence[tuple[Results, int]], dense: Readings) -> dict[str, Any]:
+    level = {**parts[0][0], **_gathered(parts, _PER_SEED)}
+    level["seconds"] = sum(part["seconds"] / len(part["val"]) for part, _ in parts)
+    return {**level, "winning": winning(dense, Readings(level["val"], level["test"]))}
+
+
+def _gathered(values: Sequence[tuple[Any, int]], names: Sequence[str] | None = None) -> Any:
+    """Lists over all seeds from those of the runs, at any depth; of mappings, what is under the names, or all."""
+    first = values[0][0]
+    if isinstance(first, Mapping):
+        return {name: _gathered([(value.get(name), place) for value, place in values]) for name in names or first}
+    return [value[place] for value, place in values] if isinstance(first, list) else first

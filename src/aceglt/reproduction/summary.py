@@ -31,51 +31,49 @@ _COSTS = (
 )
 
 
-def page(
-    exhibit: Exhibit, table: Table, behind: Table, found: Found, notes: Sequence[str], plots: Sequence[str]
-) -> str:
+def page(exhibit: Exhibit, table: Table, found: Found, notes: Sequence[str], plots: Sequence[str]) -> str:
     """The whole as Markdown."""
     first = next(iter(found.values()))
-    seeds = sorted({len(results["seeds"]) for results in found.values()})
+    counts = sorted({len(results["seeds"]) for results in found.values()})
+    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     about = [
-        f"{len(found)} of {len(exhibit.cells)} searches, {_range(seeds)} seed(s), preset `{first['preset']}`, "
+        f"{len(found)} of {len(exhibit.cells)} searches, {seeds} seed(s), preset `{first['preset']}`, "
         f"{first['epochs']} epochs. Mean ± standard deviation over seeds, in percent unless a unit is named.",
         f"Lines *paper* quote {PAPER}; ACE is its “Ours”. Empty: not searched, or not printed there.",
     ]
     if exhibit.grid.marks:
         about.append("Of a block's column, " + ", ".join(_SIGNS[m] for m in _SIGNS if m in exhibit.grid.marks) + ".")
-    parts = [f"# {exhibit.name}: {exhibit.title}", markdown(table)]
-    parts += [f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")]
-    parts += ["\n".join(f"- {note}" for note in (*about, *notes))]
-    parts += ["## Searches behind it, and what they cost", markdown(behind)]
-    parts += [_COSTS]
+    parts = [
+        f"# {exhibit.name}: {exhibit.title}", markdown(table),
+        *(f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")),
+        "\n".join(f"- {note}" for note in (*about, *notes)),
+        "## Searches behind it, and what they cost", markdown(runs_table(found)), _COSTS,
+    ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def runs_table(found: Found) -> Table:
     """One line per search: readings, winners by each criterion, and cost."""
-    columns = (
-        ("", "seeds"), ("", "metric"), ("", "dense test"), *(("winner", criterion) for criterion in CRITERIA),
-        *(("fired", name) for name in FIRED), ("", "epochs"), ("", "seconds"), ("MACs", "dense"), ("MACs", "ticket"),
-    )  # fmt: skip
-    lines = tuple(Line((cell.name,), _run(cell, results), cell.dataset) for cell, results in found.items())
-    return Table("Searches and their cost", ("search",), columns, lines)
+    runs = {cell: _run(cell, results) for cell, results in found.items()}
+    lines = tuple(Line((cell.name,), tuple(run.values()), cell.dataset) for cell, run in runs.items())
+    return Table("Searches and their cost", ("search",), tuple(next(iter(runs.values()))), lines)
 
 
-def _run(cell: Cell, results: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _run(cell: Cell, results: Mapping[str, Any]) -> dict[tuple[str, str], Entry]:
+    """By group and name of the column."""
     winner = results["highest_winning"]["paper"]
     macs = next((level["macs"] for level in results["levels"] if winner and level["level"] == winner["level"]), None)
-    return (
-        entry_of([len(results["seeds"])], "count"),
-        Entry(metric_in_words(results["metric"])),
-        entry_of(results["dense"]["test"], "test"),
-        *(_winner(cell, results, criterion) for criterion in CRITERIA),
-        *(_fired(results, name) for name in FIRED),
-        entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
-        entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
-        entry_of([results["dense"]["macs"]], "macs"),
-        Entry("-") if macs is None else entry_of([macs], "macs"),
-    )
+    return {
+        ("", "seeds"): entry_of([len(results["seeds"])], "count"),
+        ("", "metric"): Entry(metric_in_words(results["metric"])),
+        ("", "dense test"): entry_of(results["dense"]["test"], "test"),
+        **{("winner", criterion): _winner(cell, results, criterion) for criterion in CRITERIA},
+        **{("fired", name): _fired(results, name) for name in FIRED},
+        ("", "epochs"): entry_of([mean_std(results["cost"]["epochs"])[0]], "count"),
+        ("", "seconds"): entry_of([mean_std(results["cost"]["seconds"])[0]], "seconds"),
+        ("MACs", "dense"): entry_of([results["dense"]["macs"]], "macs"),
+        ("MACs", "ticket"): Entry("-") if macs is None else entry_of([macs], "macs"),
+    }
 
 
 def _winner(cell: Cell, results: Mapping[str, Any], criterion: str) -> Entry:
@@ -94,34 +92,20 @@ def _fired(results: Mapping[str, Any], name: str) -> Entry:
 
 def levels_csv(found: Found) -> str:
     """Every level of every search, dense as level 0; what the figures draw."""
-    heads = ("search", "level", "model_sparsity", "graph_sparsity", "seeds", "val", "val_std", "test", "test_std",
-             "macs", "seconds", "epochs", *(f"wins_{criterion}" for criterion in CRITERIA),
-             "weight_fluctuation", "edge_fluctuation")  # fmt: skip
-    rows: list[list[Any]] = []
+    rows: list[dict[str, Any]] = []
     for cell, results in found.items():
-        for level in (_dense(results), *results["levels"]):
-            readings = [number for part in ("val", "test") for number in mean_std(level[part])]
-            wins = ["" if (won := level["winning"][criterion]) is None else int(won) for criterion in CRITERIA]
-            sparsities = [level["model_sparsity"], level["graph_sparsity"]]
-            cost = [level["macs"], level["seconds"] / len(level["val"]), sum(level["epochs"].values())]
-            rows.append(
-                [cell.name, level["level"], *sparsities, len(level["val"]), *readings, *cost, *wins, *_changes(level)]
-            )
-    return csv_rows(heads, rows)
-
-
-def _dense(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The dense baseline as a level that wins nothing."""
-    sparsities = {"model_sparsity": 0.0, "graph_sparsity": 0.0}
-    winning = dict.fromkeys(CRITERIA)
-    return {**results["dense"], **sparsities, "level": 0, "epochs": {"train": results["epochs"]}, "winning": winning}
-
-
-def _changes(level: Mapping[str, Any]) -> list[Any]:
-    changes = level.get("fluctuation") or {}
-    known = [[value for value in changes.get(side) or [] if value is not None] for side in ("weights", "edges")]
-    return [mean_std(values)[0] if values else "" for values in known]
-
-
-def _range(counts: Sequence[int]) -> str:
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        dense = {"level": 0, "model_sparsity": 0.0, "graph_sparsity": 0.0, "winning": dict.fromkeys(CRITERIA)}
+        for level in ({**results["dense"], **dense, "epochs": {"train": results["epochs"]}}, *results["levels"]):
+            row = {"search": cell.name, **{name: level[name] for name in ("level", "model_sparsity", "graph_sparsity")}}
+            row["seeds"] = len(level["val"])
+            for part in ("val", "test"):
+                row[part], row[f"{part}_std"] = mean_std(level[part])
+            row["macs"], row["seconds"] = level["macs"], level["seconds"] / len(level["val"])
+            row["epochs"] = sum(level["epochs"].values())
+            row |= {f"wins_{name}": "" if (won := level["winning"][name]) is None else int(won) for name in CRITERIA}
+            for name, side in (("weight", "weights"), ("edge", "edges")):
+                changes = (level.get("fluctuation") or {}).get(side) or []
+                known = [value for value in changes if value is not None]
+                row[f"{name}_fluctuation"] = mean_std(known)[0] if known else ""
+            rows.append(row)
+    return csv_rows(list(rows[0]), [list(row.values()) for row in rows])

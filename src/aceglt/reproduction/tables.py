@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -47,9 +47,7 @@ class Table:
 def markdown(table: Table) -> str:
     """A pipe table; bold is best, underlined second."""
     heads = [*table.heads, *(f"{group}: {name}" if group else name for group, name in table.columns)]
-    rows = [heads, ["---"] * len(heads)]
-    rows += [[*map(_md, line.labels), *(_decorated(e, _md, *_MD) for e in line.entries)] for line in table.lines]
-    return pipe_table(rows)
+    return pipe_table([heads, ["---"] * len(heads), *(_cells(line, *_MARKDOWN) for line in table.lines)])
 
 
 def pipe_table(rows: Sequence[Sequence[str]]) -> str:
@@ -59,32 +57,24 @@ def pipe_table(rows: Sequence[Sequence[str]]) -> str:
 
 def latex(table: Table) -> str:
     """A floating table for LaTeX with the packages booktabs and amssymb (for ✓)."""
-    width = len(table.heads)
-    groups = [(group, len(list(run))) for group, run in groupby(group for group, _ in table.columns)]
-    first = [""] * width + [f"\\multicolumn{{{n}}}{{c}}{{{_tex(group)}}}" for group, n in groups]
-    second = [_tex(text) for text in (*table.heads, *(name for _, name in table.columns))]
-    body: list[str] = []
-    for line, before in zip(table.lines, (None, *table.lines), strict=False):
-        if before is not None and before.block != line.block:
-            body.append("\\midrule")
-        cells = [*map(_tex, line.labels), *(_decorated(e, _tex, *_TEX) for e in line.entries)]
-        body.append(" & ".join(cells) + " \\\\")
+    width, signs = len(table.heads), _LATEX[0]
+    groups = [(group.translate(signs), len(list(run))) for group, run in groupby(group for group, _ in table.columns)]
+    above = [""] * width + [f"\\multicolumn{{{n}}}{{c}}{{{group}}}" for group, n in groups]
+    heads = [text.translate(signs) for text in (*table.heads, *(name for _, name in table.columns))]
+    blocks = [[_cells(line, *_LATEX) for line in lines] for _, lines in groupby(table.lines, lambda line: line.block)]
+    blocks = [[above, heads] if any(group for group, _ in groups) else [heads], *(blocks or [[]])]
+    body = "\\midrule\n".join("".join(f"{' & '.join(row)} \\\\\n" for row in block) for block in blocks)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,amssymb}",
             "\\begin{table*}",
             "\\centering",
-            f"\\caption{{{_tex(table.title)}}}",
+            f"\\caption{{{table.title.translate(signs)}}}",
             f"\\begin{{tabular}}{{{'l' * width}{'c' * len(table.columns)}}}",
             "\\toprule",
-            *([" & ".join(first) + " \\\\"] if any(group for group, _ in groups) else []),
-            " & ".join(second) + " \\\\",
-            "\\midrule",
-            *body,
-            "\\bottomrule",
+            f"{body}\\bottomrule",
             "\\end{tabular}",
-            "\\end{table*}",
-            "",
+            "\\end{table*}\n",
         ]
     )
 
@@ -93,7 +83,12 @@ def comma_separated(table: Table) -> str:
     """The same lines for machines: per column the mean or the text, the deviation, and best, second and star."""
     names = [f"{group} {name}".strip() for group, name in table.columns]
     heads = [*table.heads, *(part for name in names for part in (name, f"{name} ±", f"{name} mark"))]
-    rows = [[*line.labels, *(part for entry in line.entries for part in _numbers(entry))] for line in table.lines]
+    rows: list[list[object]] = []
+    for line in table.lines:
+        rows.append([*line.labels])
+        for entry in line.entries:
+            mean = entry.text if entry.mean is None else float(entry.mean)
+            rows[-1] += [mean, "" if entry.std is None else entry.std, entry.mark + "*" * entry.star]
     return csv_rows(heads, rows)
 
 
@@ -106,29 +101,19 @@ def csv_rows(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def _numbers(entry: Entry) -> tuple[float | str, float | str, str]:
-    mean = entry.text if entry.mean is None else float(entry.mean)
-    return mean, "" if entry.std is None else entry.std, entry.mark + "*" * entry.star
+# What signs are written as, how best and second look, and the star.
+_MARKDOWN = (
+    str.maketrans({"|": "\\|", "*": "\\*"}), {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}, "\\*"
+)  # fmt: skip
+_LATEX = (
+    str.maketrans({
+        "\\": "\\textbackslash{}", "%": "\\%", "&": "\\&", "_": "\\_", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}",
+        "±": "$\\pm$", "·": "$\\cdot$", "²": "$^2$", "₁": "$_1$", "₂": "$_2$", "✓": "$\\checkmark$", "×": "$\\times$",
+        "β": "$\\beta$", "–": "--", "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "→": "$\\rightarrow$",
+    }), {"best": "\\textbf{{{}}}", "second": "\\underline{{{}}}", "": "{}"}, "$^*$",
+)  # fmt: skip
 
 
-_MD = ({"best": "**{}**", "second": "<u>{}</u>", "": "{}"}, "\\*")
-_TEX = ({"best": "\\textbf{{{}}}", "second": "\\underline{{{}}}", "": "{}"}, "$^*$")
-
-
-def _decorated(entry: Entry, escape: Callable[[str], str], marks: dict[str, str], star: str) -> str:
-    return marks[entry.mark].format(escape(entry.text) + (star if entry.star else ""))
-
-
-def _md(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
-
-
-_TEX_SIGNS = {
-    "\\": "\\textbackslash{}", "%": "\\%", "&": "\\&", "_": "\\_", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}",
-    "±": "$\\pm$", "·": "$\\cdot$", "²": "$^2$", "₁": "$_1$", "₂": "$_2$", "✓": "$\\checkmark$", "×": "$\\times$",
-    "β": "$\\beta$", "–": "--", "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "→": "$\\rightarrow$",
-}  # fmt: skip
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX_SIGNS.get(sign, sign) for sign in text)
+def _cells(line: Line, signs: dict[int, str], marks: dict[str, str], star: str) -> list[str]:
+    entries = (marks[entry.mark].format(entry.text.translate(signs) + star * entry.star) for entry in line.entries)
+    return [*(label.translate(signs) for label in line.labels), *entries]

@@ -11,11 +11,10 @@ from torch import Tensor
 from aceglt.errors import RunError
 from aceglt.files import schema
 from aceglt.files import tensors as storage
-from aceglt.errors import RunError
+from aceglt.files.schema import COUNT, NUMBER, OBJECT
 from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
 from aceglt.pruning.importance import sample_indices
 from aceglt.searches.state import LevelRecord, Outcome, Selected, State
-from aceglt.files.schema import COUNT, NUMBER, OBJECT
 
 _KIND, _VERSION = "checkpoint", 1
 
@@ -37,24 +36,24 @@ _PAYLOAD = {
 
 def save(path: Path, state: State) -> None:
     """Write a state; masks as bits."""
-    tensors: dict[str, Tensor] = {}
-    for name, masks in (("last", state.masks), ("selected", state.selected.masks if state.selected else None)):
-        if masks is not None:
-            tensors[f"{name}.weights"] = storage.pack(masks.weights)
-            tensors[f"{name}.edges"] = storage.pack(masks.edges)
+    chosen = {f.name: getattr(state.selected, f.name) for f in fields(state.selected)} if state.selected else None
+    masks = {"last": state.masks, "selected": chosen.pop("masks") if chosen else None}
+    tensors = {
+        f"{name}.{side}": storage.pack(of.of(side)) for name, of in masks.items() if of is not None for side in SIDES
+    }
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
-        tensors |= {f"importance.{side}": getattr(state.importance, side) for side in SIDES}
+        tensors |= {f"importance.{side}": state.importance.of(side) for side in SIDES}
     payload = {
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
-        "selected": _facts(state.selected) if state.selected else None,
+        "selected": chosen,
     }
     storage.write_tensors(path, _KIND, _VERSION, payload, tensors)
 
 
-def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
+def load(path: Path, total: Counts, runs: int) -> State:
     """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs."""
     try:
         payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
@@ -64,45 +63,38 @@ def load(path: Path, total: Counts, runs: int, device: Any = "cpu") -> State:
     def masks(name: str) -> Masks | None:
         if f"{name}.weights" not in tensors:
             return None
-        weights = storage.unpack(tensors[f"{name}.weights"], total.weights)
-        edges = storage.unpack(tensors[f"{name}.edges"], total.edges)
-        return Masks(weights.to(device), edges.to(device))
-
-    def importance() -> Scores | None:
-        if "importance.weights" not in tensors:
-            return None
-        return Scores(*(_followed(tensors[f"importance.{side}"], getattr(total, side)).to(device) for side in SIDES))
+        return Masks(*(storage.unpack(tensors[f"{name}.{side}"], getattr(total, side)) for side in SIDES))
 
     try:
         schema.check(payload, _PAYLOAD, "checkpoint")
-        chosen, facts = masks("selected"), payload["selected"]
+        chosen, scored = masks("selected"), "importance.weights" in tensors
         state = State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
-            soft=tensors["soft"].to(device) if "soft" in tensors else None,
+            soft=tensors.get("soft"),
             masks=masks("last"),
-            importance=importance(),
-            selected=Selected(masks=chosen, **facts) if chosen is not None else None,
+            importance=Scores(*(tensors[f"importance.{side}"] for side in SIDES)) if scored else None,
+            selected=Selected(masks=chosen, **payload["selected"]) if chosen is not None else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
-        _check_together(state, runs)
+        _check_together(state, total, runs)
         return state
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as problem:
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 
-def _followed(values: Tensor, n: int) -> Tensor:
-    """The importance of some of n elements, checked."""
-    if values.dim() != 2 or values.shape[1] != len(sample_indices(n, values.device)):
-        raise ValueError(f"importance of shape {list(values.shape)} for {n} elements")
-    return values
+def _check_together(state: State, total: Counts, runs: int) -> None:
+    """Raise ValueError unless the parts are of one search of so many elements and runs."""
 
+    def of(parts: Masks | Scores | None) -> dict[str, Tensor]:
+        return {} if parts is None else {side: parts.of(side) for side in SIDES}
 
-def _check_together(state: State, runs: int) -> None:
-    """Raise ValueError unless the parts are of one search of so many runs."""
+    for side, values in of(state.importance).items():
+        if values.dim() != 2 or values.shape[1] != len(sample_indices(getattr(total, side), values.device)):
+            raise ValueError(f"importance of shape {list(values.shape)} for {getattr(total, side)} elements")
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
-    real = ([] if state.soft is None else [state.soft]) + _sides(state.importance)
-    tensors = [*real, *_sides(state.masks), *_sides(state.selected.masks if state.selected else None)]
+    real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
+    tensors = [*real, *of(state.masks).values(), *of(state.selected.masks if state.selected else None).values()]
     if any(len(values) != runs for values in [*lists, *tensors]):
         raise ValueError(f"it is not of {runs} run(s)")
     if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):
@@ -113,14 +105,6 @@ def _check_together(state: State, runs: int) -> None:
         raise ValueError("a part is missing")
     if state.masks is not None and state.masks.alive != state.records[-1].alive:
         raise ValueError("the masks are not those of the last level")
-
-
-def _sides(of: Masks | Scores | None) -> list[Tensor]:
-    return [] if of is None else [of.weights, of.edges]
-
-
-def _facts(selected: Selected) -> dict[str, Any]:
-    return {f.name: getattr(selected, f.name) for f in fields(selected) if f.name != "masks"}
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, ClassVar, TypeVar
 
 from aceglt.config import Config, difference
@@ -50,9 +49,7 @@ class LockedFolder:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
         self._release()
         if isinstance(value, OSError) and Path(value.filename or "").is_relative_to(self.path):
             raise RunError(
@@ -127,15 +124,10 @@ class RunDir(LockedFolder):
                     f"{self.path} belongs to another configuration ({'; '.join(changes)}); "
                     f"choose another --out, or {again} to continue it"
                 )
-            if found.stops() != config.stops():
-                self._reopen()
+            # The search may go on: results that say it has finished must not be found beside the new configuration.
+            if found.stops() != config.stops() and (results := finished_results(self.path)) is not None:
+                write_checked_json(self.results, {**results, "finished": False})
         self.change(config, data)
-
-    def _reopen(self) -> None:
-        """The search may go on: results that say it has finished must not be found beside the new configuration."""
-        results = finished_results(self.path)
-        if results is not None:
-            write_checked_json(self.results, {**results, "finished": False})
 
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""

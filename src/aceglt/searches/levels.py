@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import Protocol
 
 import torch
@@ -22,29 +23,20 @@ from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks, share
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
-from aceglt.searches.macs import inference_macs
-from aceglt.searches.state import Outcome, Selected, State
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
+from aceglt.searches.statistics import winning
 from aceglt.training.fit import Fit, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 
-class Stages(Protocol):
-    """What takes a search from state to state."""
-
-    def train_dense(self, state: State) -> State: ...
-
-    def select(self, state: State) -> State: ...
-
-    def retrain(self, state: State) -> tuple[State, Params]: ...
-
-
 def prune_iteratively(
-    search: Stages, state: State, enough: Callable[[State], bool]
+    search: Search, state: State, enough: Callable[[State], bool]
 ) -> Iterator[tuple[State, Params | None]]:
     """Algorithm 3 from a state on: the state after each stage, with the trained weights where a level is finished."""
     if state.dense is None:
@@ -56,6 +48,30 @@ def prune_iteratively(
             yield state, None
         state, params = search.retrain(state)  # lines 3 and 4: M becomes M', weights are rewound to W_init
         yield state, params
+
+
+def enough(search: Search, state: State) -> bool:
+    """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
+    c, dense = search.config, state.dense
+
+    def loses(record: LevelRecord) -> bool:
+        """By the `strict` criterion, which reads validation alone."""
+        return dense is not None and not winning(dense, record.outcome)["strict"]
+
+    if state.level >= c.stopping.levels:
+        return True
+    if state.records:
+        model, graph = state.records[-1].sparsity(search.total)
+        reached = (c.stopping.target_model is not None and model >= c.stopping.target_model) or (
+            c.stopping.target_graph is not None and graph >= c.stopping.target_graph
+        )
+        streak = len(list(takewhile(loses, reversed(state.records))))
+        if reached or (c.stopping.patience is not None and streak >= c.stopping.patience):
+            return True
+    keep, alive = search.keep(state), search.start_masks(state).alive
+    shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
+    idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
+    return idle or 0 in (keep.weights, keep.edges)
 
 
 class SearchObserver(Protocol):
@@ -98,13 +114,9 @@ class Search:
 
     def train_dense(self, state: State) -> State:
         """The dense baseline, and what it teaches."""
-        outcome, params = self.train(0, self.full_masks())
-
-        def predict() -> Tensor:
-            return outputs(
-                self.problem, self.backbone, params, self.full_masks(), parts=self.parts, backend=self.backend
-            )
-
+        masks = self.full_masks()
+        outcome, params = self.train(0, masks)
+        predict = partial(outputs, self.problem, self.backbone, params, masks, "train", self.parts, self.backend)
         return replace(state, dense=outcome, soft=self.signal.targets(self.problem, predict))
 
     def select(self, state: State) -> State:
@@ -113,16 +125,14 @@ class Search:
         level = self.level(state)
         selection = self.method.select(level)
         _check_selection(selection, level.keep, self.method.name)
-        now = None if selection.scores is None else importance(selection.scores, selection.scored or level.masks)
-        followed = None if now is None else sample(now)
-        chosen = Selected(
-            selection.masks,
-            time.monotonic() - began,
-            selection.epochs,
-            selection.diagnostics,
-            fluctuation(state.importance, followed) if state.importance is not None and followed is not None else None,
-            self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0]),
-        )
+        seconds = time.monotonic() - began
+        now = followed = changes = None
+        if selection.scores is not None:
+            now = importance(selection.scores, selection.scored or level.masks)
+            followed = sample(now)
+            changes = fluctuation(state.importance, followed) if state.importance is not None else None
+        seen = self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0])
+        chosen = Selected(selection.masks, seconds, selection.epochs, selection.diagnostics, changes, seen)
         return replace(state, importance=followed, selected=chosen)
 
     def retrain(self, state: State) -> tuple[State, Params]:
@@ -148,27 +158,18 @@ class Search:
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
         ) -> Fit:
-            return self._fit(number, phase, masks, epochs, replace(scoring, weights=weights), soft, watch)
+            return self._fit(number, masks, epochs, phase, replace(scoring, weights=weights), soft, watch)
 
-        def train(masks: Masks, epochs: int, phase: str) -> Fit:
-            return self._fit(number, phase, masks, epochs)
-
-        keep = self.keep(state)
+        masks, keep, train = self.start_masks(state), self.keep(state), partial(self._fit, number)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
         rank = partial(self.ranking.importance, self.problem.graph)
-        return Level(
-            number, self.start_masks(state), keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank
-        )
+        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank)
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
-        full = self.full_masks()
+        full, axis = self.full_masks(), self.config.pruning.axis
         last = state.masks or full
-        if self.config.pruning.axis == "model":
-            return Masks(last.weights, full.edges)
-        if self.config.pruning.axis == "graph":
-            return Masks(full.weights, last.edges)
-        return last
+        return Masks(full.weights if axis == "graph" else last.weights, full.edges if axis == "model" else last.edges)
 
     def keep(self, state: State) -> Counts:
         """How many elements the next level keeps."""
@@ -187,17 +188,22 @@ class Search:
     def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
         """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
         began = time.monotonic()
-        result = self._fit(level, "retrain" if level else "dense", masks, self.config.training.epochs, watch=watch)
+        result = self._fit(level, masks, self.config.training.epochs, "retrain" if level else "dense", watch=watch)
         assert result.params is not None
-        test = self._read_test(level, result.params, masks) if self.config.test else None
+        test = None
+        if self.config.test:
+            if self.observer is not None:
+                self.observer.on_test(level)
+            made = outputs(self.problem, self.backbone, result.params, masks, "test", self.parts, self.backend)
+            test = [float(value) for value in self.problem.measure(made, "test")]
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
 
     def _fit(
         self,
         level: int,
-        phase: str,
         masks: Masks,
         epochs: int,
+        phase: str,
         scoring: Scoring | None = None,
         soft: Soft | None = None,
         watch: Watch | None = None,
@@ -228,12 +234,6 @@ class Search:
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None
 
-    def _read_test(self, level: int, params: Params, masks: Masks) -> list[float]:
-        if self.observer is not None:
-            self.observer.on_test(level)
-        made = outputs(self.problem, self.backbone, params, masks, "test", self.parts, self.backend)
-        return [float(v) for v in self.problem.measure(made, "test")]
-
     def macs(self, alive: Counts | None = None) -> int:
         """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
         alive = alive or self.total
@@ -245,10 +245,6 @@ class Search:
         """Share of dead edges among all of the test graph's; None if that is the training graph."""
         view = self.problem.view("test")
         return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
-
-    def cost(self) -> tuple[int, int]:
-        """Epochs per run: of the dense baseline, and of one level."""
-        return self.config.training.epochs, self.method.cost(self.config.scoring_epochs) + self.config.training.epochs
 
     @cached_property
     def excerpt(self) -> Excerpt:
@@ -275,6 +271,12 @@ def outputs(
         given = Outputs(backend, backbone, place.graph, place.features, edges, parts)
         made.append(given(backbone.weights(params[run : run + 1]), edges.to(params.prunable.dtype)))
     return torch.cat(made)
+
+
+def inference_macs(backbone: Backbone, graph: Graph, alive: Counts) -> int:
+    """Multiply-accumulates of one forward pass: Σ over layers of N·nnz(W) + nnz(A)·width (the paper's Table S8)."""
+    arcs = alive.edges * graph.arcs_per_edge + (graph.num_nodes if backbone.self_loops else 0)
+    return graph.num_nodes * alive.weights + arcs * sum(backbone.aggregation_widths)
 
 
 def _check_selection(selection: Selection, keep: Counts, method: str) -> None:

@@ -28,7 +28,8 @@ _LEVEL = {
     "diagnostics": OBJECT,
 }
 _CHOICE = {key: [(NUMBER,)] for key in ("distinct", "ties_at_threshold", "noise_correlation")}
-_FLUCTUATION = {side: [(NUMBER,)] for side in ("weights", "edges")}
+_SIDES = ("weights", "edges")
+_FLUCTUATION = {side: [(NUMBER,)] for side in _SIDES}
 _EXCERPT = {"seed": COUNT, "edges": [[COUNT]]}
 _SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
 _MOST_EDGES = 1000
@@ -45,16 +46,30 @@ _RESULTS = {
 
 
 def check_results(results: Mapping[str, Any]) -> None:
-    """Raise ValueError unless this is what `summarise` makes, possibly with more in it."""
+    """Raise ValueError unless this is what `summarise` makes, possibly with more in it.
+
+    Earlier results lack fluctuation and excerpt; of the diagnostics, a method may leave out any, or say more.
+    """
     check(results, _RESULTS, "results")
     entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
     if len(entries) != 1 + len(results["levels"]):
         raise ValueError("two levels have the same number")
     if not results["seeds"]:
         raise ValueError("there are no seeds")
+    check(results.get("excerpt"), (_EXCERPT,), "excerpt")
+    edges = results["excerpt"]["edges"] if results.get("excerpt") else []
+    if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
+        raise ValueError(f"excerpt.edges must be at most {_MOST_EDGES} pairs of nodes")
     for level in results["levels"]:
-        _check_diagnostics(level["diagnostics"])
-    _check_importance(results)
+        for side in _SIDES:
+            found = level["diagnostics"].get(side) or {}
+            check(found, OBJECT, f"diagnostics.{side}")
+            check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
+        seen = level.get("excerpt")
+        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
+        check(seen, (_SEEN,), "excerpt of a level")
+        if seen and any(seen[name] is not None and len(seen[name]) != len(edges) for name in _SEEN):
+            raise ValueError("the excerpt of a level is not of the excerpt's edges")
     for name, entry in entries.items():
         for reading in ("val", "test", "epoch"):
             found = entry[reading]
@@ -62,32 +77,10 @@ def check_results(results: Mapping[str, Any]) -> None:
                 raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
 
 
-def _check_diagnostics(diagnostics: Mapping[str, Any]) -> None:
-    """A method may leave out any of them, or say more."""
-    for side in ("weights", "edges"):
-        found = diagnostics.get(side) or {}
-        check(found, OBJECT, f"diagnostics.{side}")
-        check(found, {name: kind for name, kind in _CHOICE.items() if name in found}, f"diagnostics.{side}")
-
-
-def _check_importance(results: Mapping[str, Any]) -> None:
-    """Fluctuation and excerpt, which earlier results lack."""
-    check(results.get("excerpt"), (_EXCERPT,), "excerpt")
-    edges = results["excerpt"]["edges"] if results.get("excerpt") else []
-    if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
-        raise ValueError(f"excerpt.edges must be at most {_MOST_EDGES} pairs of nodes")
-    for level in results["levels"]:
-        check(level.get("fluctuation"), (_FLUCTUATION,), "fluctuation")
-        seen = level.get("excerpt")
-        check(seen, (_SEEN,), "excerpt of a level")
-        if seen and any(part is not None and len(part) != len(edges) for part in (seen[name] for name in _SEEN)):
-            raise ValueError("the excerpt of a level is not of the excerpt's edges")
-
-
 def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     """The content of results.json: fractions in [0, 1], lists over seeds in the order of `seeds`."""
     assert state.dense is not None
-    c, dense = search.config, Readings(state.dense.val, state.dense.test)
+    c, dense = search.config, state.dense
     levels = [_level(search, record, dense) for record in state.records]
     return {
         "format": 1,
@@ -102,7 +95,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "preset": c.preset,
         "epochs": c.training.epochs,
         "seeds": list(c.seeds),
-        "dense": {**asdict(state.dense), "macs": search.macs()},
+        "dense": {**asdict(dense), "macs": search.macs()},
         "excerpt": {"seed": c.seeds[0], "edges": search.excerpt.ends(search.problem.graph)},
         "levels": levels,
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
@@ -111,12 +104,12 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
 
 
 def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, Any]:
-    outcome, total = record.outcome, search.total
-    full = search.full_graph_sparsity(record.alive)
+    outcome, full = record.outcome, search.full_graph_sparsity(record.alive)
+    model, graph = record.sparsity(search.total)
     return {
         "level": record.level,
-        "model_sparsity": 1 - record.alive.weights / total.weights,
-        "graph_sparsity": 1 - record.alive.edges / total.edges,
+        "model_sparsity": model,
+        "graph_sparsity": graph,
         **({} if full is None else {"graph_sparsity_full": full}),
         "val": outcome.val,
         "test": outcome.test,
@@ -125,7 +118,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
         "epochs": {"select": record.select_epochs, "retrain": search.config.training.epochs},
-        "winning": winning(dense, Readings(outcome.val, outcome.test)),
+        "winning": winning(dense, outcome),
         "fluctuation": record.fluctuation,
         "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,

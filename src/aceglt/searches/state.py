@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.searches.statistics import Readings
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Metrics of a training in isolation, lists over seeds."""
+class Outcome(Readings):
+    """Metrics of a training in isolation, lists over seeds; no `test` in tuning mode, where it is never read."""
 
-    val: list[float]
-    test: list[float] | None
-    """None in tuning mode, where the test set is never read."""
     epoch: list[int]
     seconds: float
 
@@ -37,6 +35,10 @@ class LevelRecord:
     """Change of ranks since the level before, lists over runs; None if either level has no scores."""
     excerpt: Mapping[str, Any] | None = None
     """The first run's edges in a small part of the graph."""
+
+    def sparsity(self, total: Counts) -> tuple[float, float]:
+        """Share of dead weights and of dead edges."""
+        return 1 - self.alive.weights / total.weights, 1 - self.alive.edges / total.edges
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,7 @@ class State:
 
     def to(self, device: torch.device | str) -> State:
         """The same state on a device."""
-        return replace(
-            self,
-            soft=None if self.soft is None else self.soft.to(device),
-            masks=None if self.masks is None else self.masks.to(device),
-            importance=None if self.importance is None else self.importance.to(device),
-            selected=self.selected and replace(self.selected, masks=self.selected.masks.to(device)),
-        )
+        parts = {name: getattr(self, name) for name in ("soft", "masks", "importance")}
+        moved: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in parts.items()}
+        selected = self.selected and replace(self.selected, masks=self.selected.masks.to(device))
+        return replace(self, selected=selected, **moved)

@@ -54,30 +54,20 @@ def paired_t_test(a: Sequence[float], b: Sequence[float], alternative: Alternati
     `less` asks whether `a` is worse than `b`, `greater` whether it is better. Differences that do not vary
     decide the test by their sign alone.
     """
-    differences = _differences(a, b)
-    if len(differences) < 2:
+    if len(a) != len(b):
+        raise ValueError(f"a paired test needs as many readings on both sides, not {len(a)} and {len(b)}")
+    if len(a) < 2:
         return None
     from scipy.special import stdtr  # here: importing this module stays cheap
 
-    t, freedom = _t_statistic(differences), len(differences) - 1
+    freedom, (mean, std) = len(a) - 1, mean_std([x - y for x, y in zip(a, b, strict=True)])
+    if std > TOLERANCE:
+        t = mean / (std / math.sqrt(len(a)))
+    else:
+        t = 0.0 if abs(mean) <= TOLERANCE else math.copysign(math.inf, mean)
     if alternative == "two-sided":
         return float(2 * stdtr(freedom, -abs(t)))
     return float(stdtr(freedom, t if alternative == "less" else -t))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected by Holm's method: with those below α, the chance that any is wrong is α."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, highest = [0.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = highest
-    return corrected
-
-
-def p_worse(level: Sequence[float], dense: Sequence[float]) -> float | None:
-    """The p-value of "`level` is worse than `dense`": one-sided, paired over seeds."""
-    return paired_t_test(level, dense, "less")
 
 
 def winning(dense: Readings, level: Readings) -> dict[str, bool | None]:
@@ -88,10 +78,19 @@ def winning(dense: Readings, level: Readings) -> dict[str, bool | None]:
     decided; below five seeds `significant` is not; readings that are not finite decide nothing.
     """
     return {
-        "paper": _no_lower(level.test, dense.test),
-        "strict": _no_lower(level.val, dense.val),
-        "significant": _not_found_worse(level.test, dense.test),
+        "paper": _wins(level.test, dense.test),
+        "strict": _wins(level.val, dense.val),
+        "significant": _wins(level.test, dense.test, by_t_test=True),
     }
+
+
+def _wins(level: list[float] | None, dense: list[float] | None, by_t_test: bool = False) -> bool | None:
+    if level is None or dense is None or not all(map(math.isfinite, [*level, *dense])):
+        return None
+    if not by_t_test:
+        return mean_std(level)[0] >= mean_std(dense)[0] - TOLERANCE
+    p = paired_t_test(level, dense, "less") if len(level) >= MIN_SEEDS else None
+    return None if p is None else p >= SIGNIFICANCE
 
 
 def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]:
@@ -99,7 +98,9 @@ def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]
 
     `levels` are entries of results.json that carry `level`, both sparsities and `winning`.
     """
-    return {criterion: _place(sparsest_winner(levels, criterion)) for criterion in CRITERIA}
+    winners = {criterion: sparsest_winner(levels, criterion) for criterion in CRITERIA}
+    keys = ("level", "model_sparsity", "graph_sparsity")
+    return {name: None if level is None else {key: level[key] for key in keys} for name, level in winners.items()}
 
 
 def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[str, list[float]] | None:
@@ -109,11 +110,12 @@ def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[s
     """
     if dense.test is None or any(level["test"] is None for level in levels):
         return None
-    best = [_sparsest_of_seed(levels, seed, reading) for seed, reading in enumerate(dense.test)]
-    return {
-        key: [0.0 if level is None else float(level[key]) for level in best]
-        for key in ("model_sparsity", "graph_sparsity")
-    }
+    best = [
+        _sparsest([level for level in levels if level["test"][seed] >= reading - TOLERANCE])
+        for seed, reading in enumerate(dense.test)
+    ]
+    keys = ("model_sparsity", "graph_sparsity")
+    return {key: [0.0 if level is None else float(level[key]) for level in best] for key in keys}
 
 
 def best_level(results: Mapping[str, Any]) -> Level | None:
@@ -121,39 +123,9 @@ def best_level(results: Mapping[str, Any]) -> Level | None:
     return sparsest_winner(results["levels"], "strict")
 
 
-def _differences(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    if len(a) != len(b):
-        raise ValueError(f"a paired test needs as many readings on both sides, not {len(a)} and {len(b)}")
-    return [x - y for x, y in zip(a, b, strict=True)]
-
-
-def _t_statistic(differences: Sequence[float]) -> float:
-    mean, std = mean_std(differences)
-    if std > TOLERANCE:
-        return mean / (std / math.sqrt(len(differences)))
-    return 0.0 if abs(mean) <= TOLERANCE else math.copysign(math.inf, mean)
-
-
-def _no_lower(level: list[float] | None, dense: list[float] | None) -> bool | None:
-    if level is None or dense is None or not _finite(level, dense):
-        return None
-    return mean_std(level)[0] >= mean_std(dense)[0] - TOLERANCE
-
-
-def _not_found_worse(level: list[float] | None, dense: list[float] | None) -> bool | None:
-    if level is None or dense is None or not _finite(level, dense) or len(level) < MIN_SEEDS:
-        return None
-    p = p_worse(level, dense)
-    return None if p is None else p >= SIGNIFICANCE
-
-
-def _finite(*readings: Sequence[float]) -> bool:
-    return all(math.isfinite(value) for values in readings for value in values)
-
-
 def sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
     """The sparsest of the levels that win under a criterion; `None` if none does."""
-    return max((e for e in levels if e["winning"].get(criterion)), key=_number, default=None)
+    return _sparsest([level for level in levels if level["winning"].get(criterion)])
 
 
 def undetermined(levels: Sequence[Level], criterion: str) -> bool:
@@ -162,13 +134,6 @@ def undetermined(levels: Sequence[Level], criterion: str) -> bool:
     return None in verdicts and True not in verdicts
 
 
-def _sparsest_of_seed(levels: Sequence[Level], seed: int, dense: float) -> Level | None:
-    return max((e for e in levels if e["test"][seed] >= dense - TOLERANCE), key=_number, default=None)
-
-
-def _number(level: Level) -> int:
-    return int(level["level"])  # sparsity grows with the level's number on every axis
-
-
-def _place(level: Level | None) -> dict[str, Any] | None:
-    return None if level is None else {key: level[key] for key in ("level", "model_sparsity", "graph_sparsity")}
+def _sparsest(levels: Sequence[Level]) -> Level | None:
+    """Sparsity grows with the level's number on every axis."""
+    return max(levels, key=lambda level: int(level["level"]), default=None)

@@ -50,6 +50,4 @@ class SweepProgress(Bar):
         self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _left(self, done: int) -> str:
-        if not done:
-            return ""
-        return time_left((time.monotonic() - self._began) * (self._work - done) / done)
+        return time_left((time.monotonic() - self._began) * (self._work - done) / done) if done else ""

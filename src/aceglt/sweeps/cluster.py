@@ -6,12 +6,10 @@ import logging
 import signal
 import socket
 import threading
-from types import TracebackType
 from typing import Any
 
 from aceglt.errors import ConfigError
-from aceglt.sweeps.engines import Ended, Need
-from aceglt.sweeps.local import cores
+from aceglt.sweeps.engines import Ended, Need, cores
 from aceglt.sweeps.worker import Job, work
 
 
@@ -19,39 +17,28 @@ class RayEngine:
     """Tasks of the cluster at an address; without one, of a cluster on this machine that ends with the sweep."""
 
     def __init__(self, need: Need, address: str | None = None) -> None:
-        self._ray = _import_ray()
-        self._mine = not self._ray.is_initialized()
-        self._running: dict[Any, Job] = {}
-        if self._mine:
-            _connect(self._ray, address)
         try:
-            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+            import ray
+        except ImportError:
+            raise ConfigError("the engine ray needs the package ray: pip install 'aceglt[ray]'") from None
+        self._ray: Any = ray
+        self._running: dict[Any, Job] = {}
+        self._mine = not ray.is_initialized()
+        if self._mine:
+            _connect(ray, address)
+        try:
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             share = need.on(int(sum(node.get("GPU", 0) for node in nodes)))
             check_fit({"CPU": need.cpus, "GPU": share, "memory": need.memory}, nodes)
         except BaseException:
-            self._leave()
+            self.close()
             raise
         self.device = "cuda" if share else "cpu"
-        self._task = self._ray.remote(
+        self._task = ray.remote(
             num_cpus=need.cpus, num_gpus=share, memory=need.memory,
             max_calls=1,  # a process for each search: nothing of one is left for the next
             max_retries=0,  # the sweep counts
         )(work)  # fmt: skip
-
-    def __enter__(self) -> RayEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._running:
-            self._ray.cancel(task, force=True)
-        self._running.clear()
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._mine:
-            self._ray.shutdown()
 
     def has_room(self) -> bool:
         return True
@@ -73,40 +60,29 @@ class RayEngine:
             return Ended(job, str(failure).splitlines()[0])
         return Ended(job, problem, hopeless=problem is not None)
 
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("the engine ray needs the package ray: pip install 'aceglt[ray]'") from None
-    return ray
+    def close(self) -> None:
+        for task in self._running:
+            self._ray.cancel(task, force=True)
+        self._running.clear()
+        if self._mine:
+            self._ray.shutdown()
 
 
 def _connect(ray: Any, address: str | None) -> None:
     """Connect without taking over signals, which Ray does otherwise."""
-    if address is not None:
-        _check_listening(address)
     here = {} if address else {"num_cpus": cores(), "include_dashboard": False}
-    in_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
+        host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+        if host and port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
-    except (ConnectionError, RuntimeError, ValueError) as problem:
+    except (OSError, RuntimeError, ValueError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise ConfigError(f"no Ray cluster at '{address or 'local'}' ({reason}); is it started?") from None
     finally:
-        if in_main:
+        if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
-
-
-def _check_listening(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except OSError as problem:
-            raise ConfigError(f"no Ray cluster at '{address}' ({problem}); is it started?") from None
 
 
 def check_fit(wanted: dict[str, float], nodes: list[dict[str, float]]) -> None:

@@ -25,11 +25,10 @@ else:
 
 PLURALS = {"datasets": "dataset", "backbones": "backbone", "methods": "method", "axes": "axis"}
 _NAMED = tuple(PLURALS.values())
+_LISTS = (list, tuple)
 _LONGEST = 120  # characters of a folder's name, before the digest
-
-Settings = dict[str, Any]
-
 MAX_CELLS = 10_000
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,12 @@ def plan(grid: Mapping[str, Any]) -> list[GridCell]:
     A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
     """
     dimensions = _dimensions(grid)
-    _check_tables(dimensions)
     choices = [full for choice in _combinations(dimensions) for full in _with_options(choice)]
-    several = _several(choices)
+    seen: dict[str, set[str]] = {}  # values of fields, and of options of methods
+    for choice in choices:
+        for name, value in with_options(choice).items():
+            seen.setdefault(name, set()).add(repr(value))
+    several = {name for name, values in seen.items() if len(values) > 1}
     cells = [_cell(settings, several) for settings in choices]
     for name, times in Counter(cell.name for cell in cells).items():
         if times > 1:
@@ -74,7 +76,7 @@ def plan(grid: Mapping[str, Any]) -> list[GridCell]:
 
 def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of every field that the grid names."""
-    known = [*PLURALS, *SETTINGS]
+    known, types = [*PLURALS, *SETTINGS], hints()
     dimensions: dict[str, list[Any]] = {}
     for key, value in grid.items():
         if key not in known:
@@ -84,35 +86,22 @@ def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise ConfigError(f"the grid has both '{name}' and '{key}'; give one of them")
         dimensions[name] = _values(name, value)
         for one in dimensions[name]:
-            _check_value(name, one)
-    return dimensions
-
-
-def _check_value(name: str, value: Any) -> None:
-    if name != "seeds" or type(value) is not int:
-        check_type(name, value, hints()[name])
-
-
-def _check_tables(dimensions: Mapping[str, Sequence[Any]]) -> None:
-    """Options of a method that the grid does not have would be lost without a word."""
+            if name != "seeds" or type(one) is not int:
+                check_type(name, one, types[name])
     methods = dimensions.get("method", [Config.method])
-    for table in dimensions.get("method_options", []):
-        for name, value in table.items():
-            if isinstance(value, Mapping) and name not in methods:
-                raise ConfigError(f"method_options.{name}: the grid has no method '{name}', only {', '.join(methods)}")
+    for name, value in (option for table in dimensions.get("method_options", []) for option in table.items()):
+        if isinstance(value, Mapping) and name not in methods:  # else it would be lost without a word
+            raise ConfigError(f"method_options.{name}: the grid has no method '{name}', only {', '.join(methods)}")
+    return dimensions
 
 
 def _values(name: str, value: Any) -> list[Any]:
     """The values that stand for cells of their own; a list of lists where the field's value is a list."""
-    if not _is_list(value) or (name in TUPLES and not any(map(_is_list, value))):
+    if not isinstance(value, _LISTS) or (name in TUPLES and not any(isinstance(one, _LISTS) for one in value)):
         return [value]
     if not value:
         raise ConfigError(f"{name} is an empty list in the grid; give at least one value, or leave it out")
     return list(value)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _combinations(dimensions: Mapping[str, Sequence[Any]]) -> list[Settings]:
@@ -132,15 +121,6 @@ def _with_options(choice: Settings) -> list[Settings]:
         if not all(isinstance(value, str | int | float) for value in values):
             raise ConfigError(f"method_options: {name} must be a number, text, true or false, found {values}")
     return [{**choice, "method_options": chosen} for chosen in _combinations(options)]
-
-
-def _several(choices: Sequence[Settings]) -> set[str]:
-    """Fields, and options of methods, that have several values among the choices."""
-    seen: dict[str, set[str]] = {}
-    for choice in choices:
-        for name, value in with_options(choice).items():
-            seen.setdefault(name, set()).add(repr(value))
-    return {name for name, values in seen.items() if len(values) > 1}
 
 
 def _cell(settings: Settings, several: set[str]) -> GridCell:
@@ -164,8 +144,7 @@ def _name(config: Config, varied: Settings) -> str:
     usual = with_options(resolve(config.preset, **what).identity())
     mine = with_options(config.identity())
     given = {name: value for name, value in mine.items() if name not in usual or value != usual[name]}
-    extra = {"task": config.task} if config.task != Config.task else {}
-    extra |= {"preset": config.preset} if config.preset != Config.preset else {}
+    extra = {name: value for name in ("task", "preset") if (value := getattr(config, name)) != getattr(Config, name)}
     words = [Path(config.dataset).stem, config.backbone, config.method, config.pruning.axis]
     words += [f"{name}={_text(value)}" for name, value in {**extra, **given, **stops}.items()]
     digest = short_digest(json.dumps({**config.identity(), **stops}, sort_keys=True))
@@ -174,6 +153,6 @@ def _name(config: Config, varied: Settings) -> str:
 
 def _text(value: Any) -> str:
     """As short as the grid has it: seeds from 0 are known by their number."""
-    if not _is_list(value):
+    if not isinstance(value, _LISTS):
         return str(value)
     return str(len(value)) if list(value) == list(range(len(value))) else "+".join(map(str, value))

@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from aceglt.errors import ConfigError
+from aceglt import datasets
+from aceglt.config.own import take
+from aceglt.errors import AcegltError, ConfigError
 from aceglt.files import write_json
+from aceglt.methods.base import batches
+from aceglt.methods.build import build_method
+from aceglt.problems import build_problem
+from aceglt.problems.own import customise
 from aceglt.runner import TICKETS
-from aceglt.sweeps.checks import check
 from aceglt.sweeps.cluster import RayEngine
-from aceglt.sweeps.engines import Ended, Engine, Need
-from aceglt.sweeps.folder import SweepDir
+from aceglt.sweeps.engines import Engine, LocalEngine, Need
 from aceglt.sweeps.grid import GridCell, plan, read_grid
-from aceglt.sweeps.local import LocalEngine
-from aceglt.sweeps.merged import SweepResult, publish
-from aceglt.sweeps.worker import Common, Job
+from aceglt.sweeps.merged import SweepDir, SweepResult, publish
+from aceglt.sweeps.worker import Job
+from aceglt.training.memory import Planner
+from aceglt.training.setup import build_backbone
 
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
-_MEMORY = (0.001, 1e9)  # GiB that one search may be given
 
 
 class SweepObserver(Protocol):
@@ -85,27 +90,24 @@ def sweep(
     cells = plan(grid if isinstance(grid, Mapping) else read_grid(Path(grid)))
     folder = SweepDir(out)
     missing = [cell for cell in cells if not folder.finished(cell)]
-    estimate = check(missing, data_root) if missing else 0
+    estimate = _check_searches(missing, data_root) if missing else 0
     need = Need(cpus, int(memory * 2**30) if memory else estimate, device, gpus)
     watching = observer or _Silent()
     watching.on_plan(cells, [cell for cell in cells if cell not in missing])
-    root = None if data_root is None else str(data_root)
-    queue = _Queue(missing, folder, retries, watching)
+    failures: dict[str, str] = {}  # why searches were given up, by name
     with folder:  # before anything is started, since another sweep may be at work there
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
         if missing:
-            machines = _engine(engine, need, workers, address)
+            machines: Engine = LocalEngine(need, workers) if engine == "local" else RayEngine(need, address)
+            root = None if data_root is None else str(data_root)
+            place = (os.getcwd(), machines.device, root, tickets, cpus)
             try:
-                with machines:
-                    queue.work_off(machines, Common(os.getcwd(), machines.device, root, tickets, cpus))
+                with closing(machines):
+                    _work_off(missing, place, machines, folder, retries, watching, failures)
             except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
-                publish(folder, cells, queue.failures)
+                publish(folder, cells, failures)
                 raise
-        return publish(folder, cells, queue.failures)
-
-
-def _engine(name: str, need: Need, workers: int | None, address: str | None) -> Engine:
-    return LocalEngine(need, workers) if name == "local" else RayEngine(need, address)
+        return publish(folder, cells, failures)
 
 
 def _check_arguments(
@@ -115,19 +117,45 @@ def _check_arguments(
     for name, value, known in (("engine", engine, ENGINES), ("device", device, DEVICES), ("tickets", tickets, TICKETS)):
         if value not in known:
             raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
-    if address is not None and engine != "ray":
-        raise ConfigError("an address is for the engine ray")
-    if workers is not None and engine != "local":
-        raise ConfigError("workers are for the engine local; a Ray cluster starts as many as its nodes have room for")
-    for name, number, ok, expected in (
-        ("workers", workers, workers is None or workers >= 1, "1 or more"),
-        ("cpus", cpus, cpus >= 1, "1 or more"),
-        ("gpus", gpus, gpus is None or 0 <= gpus <= 1, "between 0 and 1"),
-        ("memory", memory, memory is None or _MEMORY[0] <= memory <= _MEMORY[1], "between 0.001 and 1e9 GiB"),
-        ("retries", retries, retries >= 0, "0 or more"),
+    elsewhere = "workers are for the engine local; a Ray cluster starts as many as its nodes have room for"
+    for fine, message in (
+        (address is None or engine == "ray", "an address is for the engine ray"),
+        (workers is None or engine == "local", elsewhere),
+        (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
+        (cpus >= 1, f"cpus must be 1 or more, found {cpus}"),
+        (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
+        (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
+        (retries >= 0, f"retries must be 0 or more, found {retries}"),
     ):
-        if not ok:
-            raise ConfigError(f"{name} must be {expected}, found {number}")
+        if not fine:
+            raise ConfigError(message)
+
+
+def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> int:
+    """Raise ConfigError for a search that cannot begin; returns the main memory in bytes of the largest.
+
+    Datasets are loaded one after the other, which also means that workers need not download them all at once.
+    """
+    same_problem: dict[str, list[GridCell]] = {}
+    for cell in cells:
+        config = cell.config
+        key = repr((config.dataset, config.task, config.directed, config.task_options))
+        same_problem.setdefault(key, []).append(cell)
+    needs = []
+    for group in same_problem.values():
+        cell = group[0]
+        try:
+            problem = build_problem(cell.config, datasets.load(cell.config.dataset, data_root))
+            for cell in group:
+                _, own = take(cell.settings)
+                method = build_method(cell.config, own)
+                own_problem = customise(problem, own.loss, own.metric)
+                backbone = build_backbone(cell.config, own_problem, own)
+                planner = Planner(own_problem, backbone, cell.config, None, frozenset(), batches(method))
+                needs.append(planner.whole_program())
+        except AcegltError as trouble:
+            raise ConfigError(f"{cell.name}: {trouble}") from None
+    return max(needs)
 
 
 class _Silent:
@@ -139,45 +167,31 @@ class _Silent:
     def on_levels(self, levels: Mapping[str, int]) -> None: ...
 
 
-class _Queue:
-    """The searches that wait for a worker, those that have one, and those that were given up."""
-
-    def __init__(self, cells: Sequence[GridCell], folder: SweepDir, retries: int, observer: SweepObserver) -> None:
-        self._cells = {cell.name: cell for cell in cells}
-        self._folder, self._retries, self._observer = folder, retries, observer
-        self._waiting, self._running = deque(self._cells), set[str]()
-        self._tries = Counter[str]()
-        self.failures: dict[str, str] = {}
-        """Why searches were given up, by name."""
-
-    def work_off(self, engine: Engine, common: Common) -> None:
-        """Keep the engine busy until every search has finished or was given up."""
-        interval = getattr(self._observer, "interval", 1.0)
-        while self._waiting or self._running:
-            while self._waiting and engine.has_room():
-                name = self._waiting.popleft()
-                engine.start(self._job(self._cells[name], common))
-                self._running.add(name)
-                self._tries[name] += 1
-            for ended in engine.wait(interval):
-                self._end(ended)
-            levels = {name: self._folder.level(self._cells[name]) for name in self._running}
-            self._observer.on_levels({name: level for name, level in levels.items() if level is not None})
-
-    def _job(self, cell: GridCell, common: Common) -> Job:
-        return Job(cell.name, cell.settings, str(self._folder.run(cell).path), str(self._folder.log(cell)), common)
-
-    def _end(self, ended: Ended) -> None:
-        name, problem = ended.job.name, ended.problem
-        self._running.remove(name)
-        if problem is None and not self._folder.finished(self._cells[name]):
-            problem = "its worker ended before the search did"
-        if problem is None:
-            self._observer.on_end(name)
-            return
-        again = not ended.hopeless and self._tries[name] <= self._retries
-        if again:
-            self._waiting.append(name)
-        else:
-            self.failures[name] = problem
-        self._observer.on_failure(name, problem, again)
+def _work_off(
+    cells: Sequence[GridCell], place: tuple[str, str, str | None, str, int], engine: Engine, folder: SweepDir,
+    retries: int, observer: SweepObserver, failures: dict[str, str],
+) -> None:  # fmt: skip
+    """Keep the engine busy until every search has finished or was given up, which goes into `failures`."""
+    waiting, running, tries = deque(cells), dict[str, GridCell](), Counter[str]()
+    while waiting or running:
+        while waiting and engine.has_room():
+            cell = waiting.popleft()
+            engine.start(Job(cell.name, cell.settings, str(folder.run(cell).path), str(folder.log(cell)), *place))
+            running[cell.name] = cell
+            tries[cell.name] += 1
+        for ended in engine.wait(getattr(observer, "interval", 1.0)):
+            name, problem = ended.job.name, ended.problem
+            cell = running.pop(name)
+            if problem is None and not folder.finished(cell):
+                problem = "its worker ended before the search did"
+            if problem is None:
+                observer.on_end(name)
+                continue
+            again = not ended.hopeless and tries[name] <= retries
+            if again:
+                waiting.append(cell)
+            else:
+                failures[name] = problem
+            observer.on_failure(name, problem, again)
+        levels = {name: folder.level(cell) for name, cell in running.items()}
+        observer.on_levels({name: level for name, level in levels.items() if level is not None})

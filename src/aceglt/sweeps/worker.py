@@ -21,18 +21,6 @@ MEND = 2
 
 
 @dataclass(frozen=True)
-class Common:
-    """What all searches of a sweep share."""
-
-    here: str
-    """Where relative paths and own modules are looked for."""
-    device: str
-    data_root: str | None
-    tickets: str
-    threads: int
-
-
-@dataclass(frozen=True)
 class Job:
     """One search as a worker gets it: plain values, which can travel."""
 
@@ -40,7 +28,12 @@ class Job:
     settings: dict[str, Any]
     run: str
     log: str
-    common: Common
+    here: str
+    """Where relative paths and own modules are looked for."""
+    device: str
+    data_root: str | None
+    tickets: str
+    threads: int
 
 
 def work(job: Job, patience: int = 60, wait: Callable[[float], None] = time.sleep) -> str | None:
@@ -69,18 +62,11 @@ def _search(job: Job, patience: int, wait: Callable[[float], None]) -> None:
 
     from aceglt.runner import search
 
-    common = job.common
-    os.chdir(common.here)
-    torch.set_num_threads(common.threads)
-    place: dict[str, Any] = {
-        "out": job.run,
-        "device": common.device,
-        "data_root": common.data_root,
-        "tickets": common.tickets,
-    }
+    os.chdir(job.here)
+    torch.set_num_threads(job.threads)
     for left in reversed(range(patience + 1)):
         try:
-            search(**place, **job.settings)
+            search(out=job.run, device=job.device, data_root=job.data_root, tickets=job.tickets, **job.settings)
             return
         except RunInUse:
             if not left:
@@ -111,7 +97,6 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """A worker of the local engine: the job comes as a line of JSON on standard input, which then stays open."""
-    values = json.loads(sys.stdin.buffer.readline())
-    job = Job(**{**values, "common": Common(**values["common"])})
+    job = Job(**json.loads(sys.stdin.buffer.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.exit(0 if work(job) is None else MEND)

@@ -7,28 +7,26 @@ import statistics
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aceglt.backbones import Backbone, Params
-from aceglt.backbones.portable import BlockSpec, LayerSpec
+from aceglt.backbones.portable import LayerSpec
 from aceglt.backends import choose
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.numerics import rng
+from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.sparse import as_csr, stored_bytes, take_rows
-from aceglt.tickets.compact import seconds
+from aceglt.tickets.compact import CompactModel, seconds
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
 from aceglt.training.setup import pick_device
@@ -108,20 +106,16 @@ def benchmark(
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     data = data if data is not None else ticket.load_data()
-    pruned = ticket.apply(data)
     target = pick_device(device)
-    compact = _Ticket(ticket, target)
-    variants = {**_dense_variants(ticket, target), "ticket": compact}
-    inputs = {name: _Inputs.of(pruned if name == "ticket" else data, ticket, target) for name in variants}
-    inputs["pyg"] = inputs["pyg"].dense()
+    model = ticket.model().to(target)
+    variants = _variants(ticket, model, data, target)
     with torch.no_grad():
-        times = _measure(variants, inputs, target, repeats, seed)
-        rows = [_measured(ticket, name, variants[name], inputs[name], times[name], target) for name in variants]
-    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, compact.kernels)
+        latencies = _measure(variants, target, repeats, seed)
+        rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
+    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, model.kernels)
 
 
-@dataclass(frozen=True)
-class _Inputs:
+class _Inputs(NamedTuple):
     x: Tensor  # [N, F] dense or CSR
     edge_index: Tensor  # [2, A]
     edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
@@ -131,16 +125,14 @@ class _Inputs:
         """In the ticket's type of number, an undirected edge in both directions however the data lists it."""
         from torch_geometric.utils import to_undirected
 
-        dtype, arcs = ticket.trained.prunable.dtype, data.edge_index
+        dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
         attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
         if attr is not None:
-            attr = attr.to(dtype).view(len(attr), -1)
+            attr = attr.to(device, dtype).view(len(attr), -1)
         if not ticket.graph.directed:
-            arcs, attr = to_undirected(arcs, attr, num_nodes=len(data.x), reduce="mean")
-        x = data.x.to(device, dtype)
-        return cls(
-            x if x.layout == torch.strided else as_csr(x), arcs.to(device), None if attr is None else attr.to(device)
-        )
+            arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
+        x = x.to(device, dtype)
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr)
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
@@ -151,7 +143,7 @@ class _Inputs:
 
     @property
     def nbytes(self) -> int:
-        return sum(stored_bytes(part) for part in (self.x, self.edge_index, self.edge_attr) if part is not None)
+        return sum(stored_bytes(part) for part in self if part is not None)
 
     def dense(self) -> _Inputs:
         """With dense features, which PyG's layers read. Raises ConfigError where they would take most of the memory."""
@@ -161,213 +153,132 @@ class _Inputs:
                 f"bench compares with PyG's layers, which read a dense x: {needed / 2**30:.1f} GiB, and "
                 f"{free / 2**30:.1f} GiB are free"
             )
-        return replace(self, x=self.x.to_dense())
+        return self._replace(x=self.x.to_dense())
 
 
-class _Variant(Protocol):
+@dataclass(frozen=True)
+class _Variant:
+    name: str
+    inputs: _Inputs
+    prepare: Callable[[_Inputs], Callable[[], Tensor]]
+    """A function that runs a forward pass on these inputs."""
     parameters: int
     weight_bytes: int
+    file_bytes: int
 
-    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        """A function that runs a forward pass on these inputs."""
+    @classmethod
+    def of(cls, name: str, inputs: _Inputs, prepare: Any, weights: Mapping[str, Tensor]) -> _Variant:
+        """A variant whose file would hold these weights."""
+        file_bytes = len(save({name: part.contiguous() for name, part in weights.items()}))
+        count, size = (sum(each) for each in zip(*((w.numel(), w.nbytes) for w in weights.values()), strict=True))
+        return cls(name, inputs, prepare, count, size, file_bytes)
 
-    def file_bytes(self) -> int:
-        """Size of the weights in a file."""
-
-
-class _Pyg:
-    """PyG's layers as a user would stack them."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self.parameters = sum(p.numel() for p in model.parameters())
-        self.weight_bytes = sum(p.nbytes for p in model.parameters())
-
-    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        return partial(self._model, inputs.x, inputs.edge_index, inputs.edge_attr)
-
-    def file_bytes(self) -> int:
-        return len(save(dict(self._model.state_dict())))
+    def run(self, inputs: _Inputs) -> Tensor:
+        """A forward pass from plain inputs."""
+        return self.prepare(inputs)()
 
 
-class _Stack(nn.Module):
-    """Convolutions with an activation between them."""
-
-    def __init__(self, convolution: Callable[[LayerSpec], nn.Module], specs: Sequence[LayerSpec]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(convolution(spec) for spec in specs)
-        self._activation = torch.relu if specs[0].activation == "relu" else F.elu
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
-        h = x
-        for layer in self.layers[:-1]:
-            h = self._activation(layer(h, edge_index))
-        out: Tensor = self.layers[-1](h, edge_index)
-        return out
-
-
-def _gcn(spec: LayerSpec) -> nn.Module:
-    from torch_geometric.nn import GCNConv
-
-    return cast(nn.Module, GCNConv(*spec.weight.shape, bias=spec.bias is not None))
-
-
-def _gin(spec: LayerSpec) -> nn.Module:
-    from torch_geometric.nn import GINConv
-
-    return cast(nn.Module, GINConv(nn.Linear(*spec.weight.shape), train_eps=True, aggr="mean"))
-
-
-def _gat(spec: LayerSpec) -> nn.Module:
-    from torch_geometric.nn import GATConv
-
-    return cast(nn.Module, GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)))
-
-
-class _Deep(nn.Module):
-    """DeeperGCN as in PyG's examples: encoder, residual layers, and norm and ReLU before the last map."""
-
-    def __init__(self, specs: Sequence[BlockSpec]) -> None:
-        super().__init__()
-        encoder, *layers, decoder = specs
-        self.encoder, self.decoder = nn.Linear(*encoder.weight.shape), nn.Linear(*decoder.weight.shape)
-        self.layers = nn.ModuleList(_residual(spec) for spec in layers)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
-        first: Any = self.layers[0]
-        h = first.conv(self.encoder(x), edge_index, edge_attr)
-        for layer in self.layers[1:]:
-            h = layer(h, edge_index, edge_attr)
-        out: Tensor = self.decoder(first.act(first.norm(h)))
-        return out
-
-
-def _residual(spec: BlockSpec) -> nn.Module:
-    from torch_geometric.nn import DeepGCNLayer, GENConv
-
-    width, edge_dim = spec.weight.shape[0], spec.edge_features or None
-    conv = GENConv(width, width, aggr="softmax", learn_t=True, num_layers=1, bias=True, edge_dim=edge_dim)
-    return cast(nn.Module, DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+"))
-
-
-_PLAIN: dict[str, Callable[[Any], nn.Module]] = {
-    "symmetric": partial(_Stack, _gcn),
-    "mean": partial(_Stack, _gin),
-    "attention": partial(_Stack, _gat),
-    "softmax": _Deep,
-}
-
-
-class _Dense:
-    """Our model as it is trained, nothing pruned."""
-
-    def __init__(self, backbone: Backbone, params: Params, directed: bool) -> None:
-        self._backbone, self._weights, self._directed = backbone, backbone.weights(params), directed
-        self.parameters = params.prunable.numel() + params.other.numel()
-        self.weight_bytes = params.prunable.nbytes + params.other.nbytes
-
-    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        nodes, attr = len(inputs.x), inputs.edge_attr
-        graph = Graph.from_edge_index(inputs.edge_index, nodes, self._directed, edge_attr=attr)
-        ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=inputs.x.device)
-        backend = choose(inputs.x.device)
-        batch = graph.batch(ones, self._backbone.self_loops, backend.kernels)
-        values, features = ones.to(inputs.x.dtype), Features(inputs.x, backend.kernels)
-        network = backend.network(self._backbone)
-        return lambda: network.apply(self._weights, batch, values, features)
-
-    def file_bytes(self) -> int:
-        return len(save({name: part.contiguous() for name, part in self._weights.items()}))
-
-
-class _Ticket:
-    """The compact model."""
-
-    def __init__(self, ticket: Ticket, device: torch.device) -> None:
-        self._ticket, self._model = ticket, ticket.model().to(device)
-        self.parameters = ticket.masks.alive.weights + ticket.trained.other.numel()
-        self.weight_bytes = sum(p.nbytes for p in self._model.parameters())
-
-    def prepare(self, inputs: _Inputs) -> Callable[[], Tensor]:
-        prepared = self._model.prepare(inputs.x, inputs.edge_index, inputs.edge_attr)
-        return lambda: self._model.run(prepared)
-
-    def file_bytes(self) -> int:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "ticket"
-            self._ticket.save(path)
-            return path.stat().st_size
-
-    @property
-    def kernels(self) -> Mapping[str, str]:
-        """Which kernel each product ran on."""
-        return self._model.kernels
-
-
-def _dense_variants(ticket: Ticket, device: torch.device) -> dict[str, _Variant]:
+def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.device) -> list[_Variant]:
+    inputs, pruned = (_Inputs.of(given, ticket, device) for given in (data, ticket.apply(data)))
     backbone = ticket.backbone()
-    params = backbone.init([ticket.seed], device)
-    specs = backbone.layers({name: part[0] for name, part in backbone.weights(params).items()})
-    plain = _PLAIN[backbone.coefficients](specs).to(device, specs[0].weight.dtype).eval()
-    return {"pyg": _Pyg(plain), "dense": _Dense(backbone, params, ticket.graph.directed)}
+    weights = backbone.weights(backbone.init([ticket.seed], device))
+    specs = backbone.layers({name: part[0] for name, part in weights.items()})
+    plain = _plain_model(backbone.coefficients, specs).to(device, specs[0].weight.dtype).eval()
+
+    def prepare_dense(given: _Inputs) -> Callable[[], Tensor]:
+        """Our model as it is trained, nothing pruned."""
+        graph = Graph.from_edge_index(given.edge_index, len(given.x), ticket.graph.directed, edge_attr=given.edge_attr)
+        ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=device)
+        backend = choose(device)
+        batch = graph.batch(ones, backbone.self_loops, backend.kernels)
+        values, features = ones.to(given.x.dtype), Features(given.x, backend.kernels)
+        return partial(backend.network(backbone).apply, weights, batch, values, features)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ticket"
+        ticket.save(path)
+        file_bytes = path.stat().st_size
+    return [
+        _Variant.of("pyg", inputs.dense(), lambda given: partial(plain, *given), dict(plain.state_dict())),
+        _Variant.of("dense", inputs, prepare_dense, weights),
+        _Variant(
+            "ticket",
+            pruned,
+            lambda given: partial(model.run, model.prepare(*given)),
+            ticket.masks.alive.weights + ticket.trained.other.numel(),
+            sum(part.nbytes for part in model.parameters()),
+            file_bytes,
+        ),
+    ]
 
 
-Times = dict[str, list[float]]  # seconds of "full", "first" and "node"
+def _plain_model(coefficients: str, specs: Sequence[Any]) -> nn.Module:
+    """Convolutions with an activation between them, or DeeperGCN as in PyG's examples: encoder, residual layers, and
+    norm and ReLU before the last map."""
+    from torch_geometric.nn import DeepGCNLayer, GATConv, GCNConv, GENConv, GINConv, Sequential
+
+    steps: list[Any] = []
+    if coefficients == "softmax":
+        width, along = specs[1].weight.shape[0], "x, edge_index, edge_attr -> x"
+        edge_dim = None if specs[1].edge_weight is None else len(specs[1].edge_weight)
+        options = {"aggr": "softmax", "learn_t": True, "num_layers": 1, "bias": True, "edge_dim": edge_dim}
+        first, *others = (GENConv(width, width, **options) for _ in specs[1:-1])
+        layers = [DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+") for conv in others]
+        steps = [(nn.Linear(*specs[0].weight.shape), "x -> x"), *((layer, along) for layer in (first, *layers))]
+        steps += [nn.LayerNorm(width), nn.ReLU(), nn.Linear(*specs[-1].weight.shape)]
+    else:
+        makers: dict[str, Callable[[LayerSpec], nn.Module]] = {
+            "symmetric": lambda spec: GCNConv(*spec.weight.shape, bias=spec.bias is not None),
+            "mean": lambda spec: GINConv(nn.Linear(*spec.weight.shape), train_eps=True, aggr="mean"),
+            "attention": lambda spec: GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)),
+        }
+        activation = nn.ReLU if specs[0].activation == "relu" else nn.ELU
+        for spec in specs:
+            steps += [(makers[coefficients](spec), "x, edge_index -> x"), activation()]
+        del steps[-1]
+    model: nn.Module = Sequential("x, edge_index, edge_attr", steps)
+    return model
 
 
-def _measure(
-    variants: Mapping[str, _Variant], inputs: Mapping[str, _Inputs], device: torch.device, repeats: int, seed: int
-) -> dict[str, Times]:
-    """Seconds of each variant; in every repetition each has its turn."""
-    times: dict[str, Times] = {name: {"full": [], "first": [], "node": []} for name in variants}
-    ready = {name: variant.prepare(inputs[name]) for name, variant in variants.items()}
+def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:
+    """Of each variant, "full", "first" and "node"; in every repetition each has its turn."""
+    ready = [variant.prepare(variant.inputs) for variant in variants]
+    times: list[list[list[float]]] = [[] for _ in variants]
     draws = rng.uniform(rng.keys([seed], "bench nodes"), repeats + 1)[0]
-    nodes = (draws * len(inputs["pyg"].x)).long().tolist()
-    for i, node in enumerate(nodes):  # the first time is a warm-up
-        for name, variant in variants.items():
-            small = inputs[name].around(node)
-            taken = {
-                "full": seconds(ready[name], device),
-                "node": seconds(partial(_run, variant, small), device),
-                "first": seconds(partial(_run, variant, inputs[name]), device),
-            }
-            for what, value in taken.items():
-                times[name][what] += [value] if i else []
-    return times
+    for node in (draws * len(variants[0].inputs.x)).long().tolist():
+        for variant, full, taken in zip(variants, ready, times, strict=True):
+            plain = (partial(variant.run, variant.inputs), partial(variant.run, variant.inputs.around(node)))
+            taken.append([seconds(trial, device) for trial in (full, *plain)])
+    names = ("full", "first", "node")
+    # the first time is a warm-up
+    return [dict(zip(names, map(Latency.of, zip(*taken[1:], strict=True)), strict=True)) for taken in times]
 
 
-def _run(variant: _Variant, inputs: _Inputs) -> Tensor:
-    return variant.prepare(inputs)()
-
-
-def _measured(
-    ticket: Ticket, name: str, variant: _Variant, inputs: _Inputs, times: Times, device: torch.device
-) -> Measured:
-    graph = Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed)
+def _measured(variant: _Variant, latencies: Mapping[str, Latency], device: torch.device, ticket: Ticket) -> Measured:
+    inputs = variant.inputs
     return Measured(
-        variant=name,
-        macs=ticket.sizes["macs" if name == "ticket" else "dense_macs"],
+        variant=variant.name,
+        macs=ticket.sizes["macs" if variant.name == "ticket" else "dense_macs"],
         parameters=variant.parameters,
-        edges=graph.num_edges,
-        file_bytes=variant.file_bytes(),
-        memory_bytes=_peak_bytes(variant, inputs, device),
-        **{what: Latency.of(seconds) for what, seconds in times.items()},
+        edges=Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed).num_edges,
+        file_bytes=variant.file_bytes,
+        memory_bytes=variant.weight_bytes + inputs.nbytes + _peak_bytes(partial(variant.run, inputs), device),
+        **latencies,
     )
 
 
-def _peak_bytes(variant: _Variant, inputs: _Inputs, device: torch.device) -> int:
-    """Weights, inputs and the most that a forward pass from plain inputs puts on top of them."""
-    resting: int = variant.weight_bytes + inputs.nbytes
+def _peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
+    """The most that a run puts on top of what is there."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before: int = torch.cuda.memory_allocated(device)
-        _run(variant, inputs)
+        run()
         peak: int = torch.cuda.max_memory_allocated(device)
-        return resting + peak - before
+        return peak - before
     allocations = Allocations()
     with allocations:
-        _run(variant, inputs)
-    return resting + allocations.peak
+        run()
+    return allocations.peak
 
 
 class Allocations(TorchDispatchMode):
@@ -379,29 +290,25 @@ class Allocations(TorchDispatchMode):
         self._alive: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        known = {id(self._storage(t)) for t in tree_leaves((args, kwargs)) if self._storage(t) is not None}
+        given = {id(storage) for storage in _storages((args, kwargs))}
         out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            storage = self._storage(tensor)
-            if storage is not None and id(storage) not in known | self._alive:
-                self._add(storage)
+        for storage in _storages(out):
+            if id(storage) not in given | self._alive:
+                self._alive.add(id(storage))
+                self._now += storage.nbytes()
+                self.peak = max(self.peak, self._now)
+                weakref.finalize(storage, self._remove, id(storage), storage.nbytes())
         return out
-
-    @staticmethod
-    def _storage(value: Any) -> Any:
-        strided = isinstance(value, Tensor) and value.layout == torch.strided
-        return value.untyped_storage() if strided else None
-
-    def _add(self, storage: Any) -> None:
-        number, size = id(storage), storage.nbytes()
-        self._alive.add(number)
-        self._now += size
-        self.peak = max(self.peak, self._now)
-        weakref.finalize(storage, self._remove, number, size)
 
     def _remove(self, number: int, size: int) -> None:
         self._alive.discard(number)
         self._now -= size
+
+
+def _storages(values: Any) -> list[Any]:
+    """Of the dense tensors among nested values."""
+    tensors = (value for value in tree_leaves(values) if isinstance(value, Tensor) and value.layout == torch.strided)
+    return [tensor.untyped_storage() for tensor in tensors]
 
 
 def _device_name(device: torch.device) -> str:
@@ -413,10 +320,7 @@ _LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "nod
 
 def write_plot(result: Benchmark, path: str | Path) -> None:
     """The latencies as bars in one HTML page, which needs no network."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise ConfigError("the plot needs plotly: pip install plotly") from None
+    import plotly.graph_objects as go
 
     bars = [
         go.Bar(

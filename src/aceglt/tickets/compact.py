@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from aceglt.backbones.portable import OWN, SELF_LOOPS, EdgeMap, Layer, Linear, ResidualBlock, Spec
+from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Linear, ResidualBlock, Spec, TicketModel
 from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
-from aceglt.numerics.csr import to_csr
+from aceglt.numerics.csr import as_csr, take_columns, to_csr
 from aceglt.numerics.graph import Graph, pointers
-from aceglt.numerics.sparse import as_csr, take_columns
 from aceglt.tickets.shrink import shrink
 
 _TRIALS = 3
@@ -25,15 +24,14 @@ _FEW_NODES = 64
 _SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Features and graph as a model reads them: made once, used for any number of forward passes."""
 
     x: Tensor  # [N, F'] dense or CSR
-    graph: CsrGraph | ArcBatch
+    graph: ArcGraph
 
 
-class CompactModel(nn.Module):
+class CompactModel(TicketModel):
     """Outputs [N, classes] from all features x [N, F], dense or sparse, and a PyG `edge_index`, as the masked model
     gives them.
 
@@ -46,16 +44,11 @@ class CompactModel(nn.Module):
     `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
     """
 
-    features: Tensor
-
-    def __init__(self, layers: Sequence[Spec], coefficients: str, directed: bool = False) -> None:
-        super().__init__()
-        self.coefficients, self.directed = coefficients, directed
-        self.in_features = layers[0].weight.shape[0]
-        self.edge_features = max(layer.edge_features for layer in layers)
-        features, shrunk = shrink(layers)
-        self.register_buffer("features", features)  # [F'] which features are read
-        self.layers = nn.ModuleList(spec.module(MeasuredLinear) for spec in shrunk)
+    def __init__(
+        self, layers: Sequence[Spec], coefficients: str, directed: bool = False, edge_features: int = 0
+    ) -> None:
+        super().__init__(*shrink(layers), coefficients, MeasuredLinear)
+        self.in_features, self.directed, self.edge_features = len(layers[0].weight), directed, edge_features
 
     @torch.no_grad()
     def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
@@ -64,17 +57,14 @@ class CompactModel(nn.Module):
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
         first = cast(MeasuredLinear, cast(Layer | ResidualBlock, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
-        x = x if x.layout == torch.strided else as_csr(x)
-        return Inputs(first.choose_input(x, self.features), self._graph(x, edge_index, edge_attr))
+        if self.coefficients == "softmax":
+            attr = self._checked_attr(edge_index, edge_attr) if self.edge_features else None
+            graph: ArcGraph = ArcBatch(edge_index, x.shape[0], self.directed, attr, x.dtype)
+        else:
+            graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
+        return Inputs(first.choose_input(x if x.layout == torch.strided else as_csr(x), self.features), graph)
 
-    def _graph(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> CsrGraph | ArcBatch:
-        if self.coefficients != "softmax":
-            return CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
-        return ArcBatch(edge_index, x.shape[0], self.directed, self._checked_attr(edge_index, edge_attr), x.dtype)
-
-    def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor | None:
-        if self.edge_features == 0:
-            return None
+    def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
         if edge_attr is not None and edge_attr.dim() == 1:
             edge_attr = edge_attr.unsqueeze(1)
         if edge_attr is None or edge_attr.shape != (edge_index.shape[1], self.edge_features):
@@ -88,10 +78,7 @@ class CompactModel(nn.Module):
     @torch.no_grad()
     def run(self, inputs: Inputs) -> Tensor:
         """Outputs for prepared inputs."""
-        blocks: Sequence[Tensor] = [inputs.x]
-        for layer in self.layers:
-            blocks = layer(blocks, inputs.graph)
-        return blocks[0]
+        return self.propagate(*inputs)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
@@ -104,40 +91,35 @@ class CompactModel(nn.Module):
         return {name: ", ".join(part.used) for name, part in named}
 
 
-class CsrGraph:
+class CsrGraph(ArcGraph):
     """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind."""
 
     def __init__(
         self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
     ) -> None:
-        self.num_nodes = num_nodes
-        self.row, self.col = _sorted_arcs(edge_index, num_nodes, directed, coefficients in SELF_LOOPS)
-        self._rowptr, self._col32 = pointers(self.row, num_nodes), self.col.int()
-        self._own = self._matrix(self._coefficients(coefficients, dtype)) if coefficients in OWN else None
-
-    def _coefficients(self, kind: str, dtype: torch.dtype) -> Tensor:
-        degree = self._rowptr.diff().to(dtype)
-        if kind == "mean":
-            return 1.0 / degree[self.row]
-        root = degree.rsqrt()
-        return root[self.row] * root[self.col]
-
-    def _matrix(self, values: Tensor) -> Tensor:
-        return torch.sparse_csr_tensor(self._rowptr, self._col32, values, (self.num_nodes, self.num_nodes))
+        source, target = edge_index.long()
+        code = target * num_nodes + source
+        if not directed:
+            code = torch.cat([code, source * num_nodes + target])
+        code = code[code % (num_nodes + 1) != 0]
+        if coefficients in SELF_LOOPS:
+            code = torch.cat([code, torch.arange(num_nodes, device=code.device) * (num_nodes + 1)])
+        code = torch.unique(code)  # each arc once, in the order of a CSR matrix
+        self.source, self.target, self.num_nodes = code % num_nodes, code // num_nodes, num_nodes
+        self._rowptr, self._col32 = pointers(self.target, num_nodes), self.source.int()
+        self._weigh(coefficients, self._rowptr.diff().to(dtype))
 
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
-        matrix = self._own if coefficients is None else self._matrix(coefficients)
-        assert matrix is not None
+        values = self.own if coefficients is None else coefficients
+        assert values is not None
+        matrix = torch.sparse_csr_tensor(self._rowptr, self._col32, values, (self.num_nodes, self.num_nodes))
         return _product(matrix, z)
 
-    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
-        return source[self.col].add_(target[self.row])
-
     def softmax(self, logits: Tensor) -> Tensor:
-        return ops.softmax_rows(logits, self._rowptr, self.row)
+        return ops.softmax_rows(logits, self._rowptr, self.target)
 
 
-class ArcBatch:
+class ArcBatch(ArcGraph):
     """The arcs as a search has them, with the features of edges that the steps of a residual network read."""
 
     def __init__(
@@ -158,19 +140,6 @@ class ArcBatch:
         return ops.softmax_messages(self._batch, y.unsqueeze(0), self._scores, temperature, terms).squeeze(0)
 
 
-def _sorted_arcs(edge_index: Tensor, num_nodes: int, directed: bool, self_loops: bool) -> tuple[Tensor, Tensor]:
-    """Row and column of each arc once, in the order of a CSR matrix."""
-    source, target = edge_index.long()
-    code = target * num_nodes + source
-    if not directed:
-        code = torch.cat([code, source * num_nodes + target])
-    code = code[code % (num_nodes + 1) != 0]
-    if self_loops:
-        code = torch.cat([code, torch.arange(num_nodes, device=code.device) * (num_nodes + 1)])
-    code = torch.unique(code)
-    return code // num_nodes, code % num_nodes
-
-
 class MeasuredLinear(Linear):
     """h·weight + shift on the kernel that is fastest here, measured once per shape and share of non-zeros."""
 
@@ -178,16 +147,15 @@ class MeasuredLinear(Linear):
         super().__init__(weight, shift)
         self.used: list[str] = []
         self._nonzeros = int(torch.count_nonzero(weight))
-        self._operands: dict[Any, Tensor] = {}
+        self._transposed: dict[Any, Tensor] = {}  # the weight's rows, dense or CSR
 
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
         self.used.clear()
         out, first = None, 0
         for block in blocks:
             rows = slice(first, first + block.shape[1])
-            kernel = self._choose(block, rows)
-            part = self._multiply(kernel, block, rows)
-            self.used.append(kernel)
+            self.used.append(self._choose(block, rows))
+            part = self._multiply(self.used[-1], block, rows)
             out, first = part if out is None else out.add_(part), rows.stop
         assert out is not None
         return out if self.shift is None else out.add_(self.shift)
@@ -198,18 +166,18 @@ class MeasuredLinear(Linear):
         sparse = x.layout != torch.strided
         nonzeros = x.values().numel() if sparse else int(torch.count_nonzero(x))
         if nonzeros > _SPARSE * x.numel():
-            return _dense_columns(x.to_dense() if sparse else x, features)
+            return _columns(x, features, sparse=False)
         if sparse:
-            return _sparse_columns(x, features)
+            return _columns(x, features, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
-            dense, sparse = _dense_columns(x, features), _sparse_columns(x, features)
-            self([dense])  # so that its own choice is made and not timed
-            return {"dense": lambda: self([dense]), "sparse": lambda: self([sparse])}
+            made = {name: _columns(x, features, name == "sparse") for name in ("dense", "sparse")}
+            self([made["dense"]])  # so that its own choice is made and not timed
+            return {name: partial(self, [columns]) for name, columns in made.items()}
 
-        shape = self._shape(len(x), len(features), x.dtype)
-        choice = fastest(("input", *shape, _bucket(x.numel() // max(1, nonzeros))), x.device, trials)
-        return (_sparse_columns if choice == "sparse" else _dense_columns)(x, features)
+        rarity = x.numel() // max(1, nonzeros)
+        shape = ("input", *self._shape(len(x), len(features), x.dtype), rarity.bit_length())
+        return _columns(x, features, fastest(shape, x.device, trials) == "sparse")
 
     def _choose(self, block: Tensor, rows: slice) -> str:
         if block.layout == torch.sparse_csr:
@@ -225,42 +193,32 @@ class MeasuredLinear(Linear):
 
     def _multiply(self, kernel: str, block: Tensor, rows: slice) -> Tensor:
         """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns."""
-        operand = self._operand(kernel, rows)
-        if kernel == "dense":
-            return block @ operand
-        if kernel == "sparse input":
-            return _product(block, operand)
-        made = operand @ block.t() if kernel == "narrow" else _product(operand, block.t())
-        return made.t().contiguous()
-
-    def _operand(self, kernel: str, rows: slice) -> Tensor:
-        """The weight's rows in the form that a kernel wants, made once for a device and type."""
         if kernel in ("dense", "sparse input"):
-            return self.weight[rows]
+            return _product(block, self.weight[rows])
         key = (kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype)
-        if key not in self._operands:
+        if key not in self._transposed:
             transposed = self.weight[rows].t().contiguous()
-            self._operands[key] = transposed if kernel == "narrow" else to_csr(transposed)
-        return self._operands[key]
+            self._transposed[key] = transposed if kernel == "narrow" else to_csr(transposed)
+        return _product(self._transposed[key], block.t()).t().contiguous()
 
     def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
         """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
 
         Small counts of nodes are all alike, so that a server of single nodes need not measure again and again.
         """
-        return _bucket(max(_FEW_NODES, nodes)), width, self.weight.shape[1], _bucket(self._nonzeros), dtype
+        nodes = max(_FEW_NODES, nodes)
+        return nodes.bit_length(), width, self.weight.shape[1], self._nonzeros.bit_length(), dtype
 
 
-def _dense_columns(x: Tensor, columns: Tensor) -> Tensor:
-    return x.contiguous() if len(columns) == x.shape[1] else x.index_select(1, columns)
-
-
-def _sparse_columns(x: Tensor, columns: Tensor) -> Tensor:
-    """Some columns of x as CSR, taken from the few non-zeros: a copy of x would take longer than the product."""
+def _columns(x: Tensor, columns: Tensor, sparse: bool) -> Tensor:
+    """Some columns of x, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer than the
+    product."""
+    x = as_csr(x) if sparse else x.to_dense().contiguous()
     if len(columns) == x.shape[1]:
-        return as_csr(x)
-    kept = torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True)
-    return take_columns(as_csr(x), kept)
+        return x
+    if not sparse:
+        return x.index_select(1, columns)
+    return take_columns(x, torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True))
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}
@@ -270,34 +228,22 @@ def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], M
     """The name of the fastest trial; timed when this process first meets the shape, then remembered."""
     key = (*shape, device, torch.get_num_threads())
     if key not in _FASTEST:
-        times = {name: _shortest(trial, device) for name, trial in trials().items()}
+        times = {}
+        for name, trial in trials().items():
+            trial()
+            times[name] = min(seconds(trial, device) for _ in range(_TRIALS))  # noise only ever adds
         _FASTEST[key] = min(times, key=times.__getitem__)
     return _FASTEST[key]
 
 
-def _shortest(trial: Callable[[], Any], device: torch.device) -> float:
-    """The shortest of a few runs after a first one: noise only ever adds."""
-    trial()
-    return min(seconds(trial, device) for _ in range(_TRIALS))
-
-
 def seconds(trial: Callable[[], Any], device: torch.device) -> float:
-    """What one run takes."""
-    synchronise(device)
+    """What one run takes, until the device has done what it was told."""
+    wait: Callable[[], Any] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait()
     began = time.perf_counter()
     trial()
-    synchronise(device)
+    wait()
     return time.perf_counter() - began
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _bucket(count: int) -> int:
-    return count.bit_length()
 
 
 def _product(left: Tensor, dense: Tensor) -> Tensor:

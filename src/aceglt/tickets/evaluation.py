@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
 from aceglt.searches.levels import SearchObserver, outputs
-from aceglt.searches.statistics import Readings, p_worse, paired_t_test, winning
+from aceglt.searches.statistics import Readings, paired_t_test, winning
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.determinism import deterministic_torch
 from aceglt.training.fit import fit
@@ -43,7 +44,7 @@ class Comparison:
         """One-sided paired t-test: the probability of a test result this low if the ticket were as good as dense."""
         assert self.ticket.test is not None
         assert self.dense.test is not None
-        return p_worse(self.ticket.test, self.dense.test)
+        return paired_t_test(self.ticket.test, self.dense.test, "less")
 
 
 @dataclass(frozen=True)
@@ -99,28 +100,42 @@ def evaluate(
         problem = build_problem(config, source).to(pick_device(device))
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)
-        return _compare(_Trainings(ticket, problem, build_backbone(config, problem, own), seeds, observer))
+        network = build_backbone(config, problem, own)
+        first = _initial_weights(ticket, network, problem)
+        start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
+        others = [other for other in range(seeds + 1) if other != ticket.seed][:seeds]
+        fresh = network.init(others, problem.device)
+        masks = {"dense": Masks.full(1, ticket.masks.total, problem.device), "ticket": ticket.masks.to(problem.device)}
+        readings = []
+        for step, (weights, which) in enumerate(product((start, fresh), masks)):
+            if observer is not None:
+                observer.on_phase(step, which if weights is start else f"{which}, fresh weights")
+            readings.append(retrain(ticket, problem, network, weights, masks[which], step, observer))
+    dense, kept, fresh_dense, fresh_kept = readings
+    return Evaluation(kept, dense, problem.metric, Comparison(fresh_kept, fresh_dense, problem.metric))
 
 
-def _compare(trainings: _Trainings) -> Evaluation:
-    ticket, problem, seeds = trainings.ticket, trainings.problem, trainings.seeds
-    first = _initial_weights(ticket, trainings.backbone, problem)
-    start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
-    fresh = trainings.backbone.init(_other_seeds(ticket.seed, seeds), problem.device)
-    return Evaluation(
-        dense=trainings.dense(start, 0, "dense"),
-        ticket=trainings.masked(start, 1, "ticket"),
-        metric=problem.metric,
-        fresh=Comparison(
-            dense=trainings.dense(fresh, 2, "dense, fresh weights"),
-            ticket=trainings.masked(fresh, 3, "ticket, fresh weights"),
-            metric=problem.metric,
-        ),
-    )
-
-
-def _other_seeds(seed: int, count: int) -> list[int]:
-    return [other for other in range(count + 1) if other != seed][:count]
+def retrain(
+    ticket: Ticket,
+    problem: Problem,
+    backbone: Backbone,
+    start: Params,
+    masks: Masks,
+    step: int = 0,
+    observer: SearchObserver | None = None,
+) -> Readings:
+    """Readings of one training per start, [S]: dropout differs between them. `step` is for the observer."""
+    config, runs = ticket.config, len(start.prunable)
+    masks = Masks(masks.weights.expand(runs, -1), masks.edges.expand(runs, -1))
+    keys = rng.keys(range(runs), ticket.seed, "evaluate", device=problem.device)
+    options, parts = config.training, build_parts(config)
+    training = Training(options.lr, options.weight_decay)
+    result = fit(problem, backbone, start, masks, options.epochs, training, keys, observer=observer, parts=parts)
+    assert result.params is not None
+    if observer is not None:
+        observer.on_test(step)
+    test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
+    return Readings(result.val.tolist(), test.tolist())
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:
@@ -136,38 +151,3 @@ def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Pa
     if not torch.allclose(start.prunable[alive], given[alive], rtol=1e-5, atol=1e-8):
         raise TicketError("the ticket's initial weights are not those that its seed gives in this version of aceglt")
     return Params(torch.where(alive, given, start.prunable), start.other)
-
-
-@dataclass(frozen=True)
-class _Trainings:
-    """What the trainings of an evaluation share."""
-
-    ticket: Ticket
-    problem: Problem
-    backbone: Backbone
-    seeds: int
-    observer: SearchObserver | None
-
-    def dense(self, start: Params, step: int, name: str) -> Readings:
-        return self._train(start, Masks.full(1, self.ticket.masks.total, self.problem.device), step, name)
-
-    def masked(self, start: Params, step: int, name: str) -> Readings:
-        return self._train(start, self.ticket.masks.to(self.problem.device), step, name)
-
-    def _train(self, start: Params, masks: Masks, step: int, name: str) -> Readings:
-        """Readings over dropout seeds; `step` and `name` are for the observer."""
-        problem, backbone, config = self.problem, self.backbone, self.ticket.config
-        if self.observer is not None:
-            self.observer.on_phase(step, name)
-        masks = Masks(masks.weights.expand(self.seeds, -1), masks.edges.expand(self.seeds, -1))
-        keys = rng.keys(range(self.seeds), self.ticket.seed, "evaluate", device=problem.device)
-        training = Training(config.training.lr, config.training.weight_decay)
-        parts = build_parts(config)
-        result = fit(
-            problem, backbone, start, masks, config.training.epochs, training, keys, observer=self.observer, parts=parts
-        )
-        assert result.params is not None
-        if self.observer is not None:
-            self.observer.on_test(step)
-        test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
-        return Readings(result.val.tolist(), test.tolist())

@@ -1,7 +1,9 @@
-"""A ticket for use without aceglt: a folder with the compact model in some format and the alive edges."""
+"""For use without aceglt: a folder with a ticket's compact model in some format and the alive edges, or predictions."""
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 import shutil
 import tempfile
@@ -18,6 +20,7 @@ from torch import Tensor
 from aceglt.backbones import portable
 from aceglt.backbones.portable import Spec, TicketModel
 from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.files import write_atomic
 from aceglt.tickets.shrink import shrink
 
 if TYPE_CHECKING:
@@ -44,15 +47,12 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
     if path.exists():
         raise RunError(f"{path} exists already; choose another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        FORMATS[format](ticket, temporary)
-        _write_readme(ticket, temporary, format)
-        temporary.chmod(0o755)
-        temporary.rename(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
+        folder = Path(temporary) / path.name
+        folder.mkdir()
+        FORMATS[format](ticket, folder)
+        _write_readme(ticket, folder, format)
+        folder.rename(path)
     return path
 
 
@@ -149,6 +149,20 @@ outputs [nodes, {sizes["out_features"]}] are logits.
 ```
 """
     (folder / "README.md").write_text(text)
+
+
+def write_csv(path: str | Path, probabilities: Tensor, several: bool = False) -> None:
+    """A line per node: its number, the predicted class and the probability of each class, from [N, classes].
+
+    Where a node may have `several` labels, the predicted ones are those more likely than not, with spaces between.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["node", "predicted", *(f"probability_{c}" for c in range(probabilities.shape[1]))])
+    for node, row in enumerate(probabilities):
+        likely = (row > 0.5).nonzero().flatten() if several else row.argmax().unsqueeze(0)
+        writer.writerow([node, " ".join(map(str, likely.tolist())), *(f"{p:.6g}" for p in row.tolist())])
+    write_atomic(Path(path), text.getvalue().encode())
 
 
 @contextmanager

@@ -30,10 +30,14 @@ def shrink(layers: Sequence[Spec]) -> tuple[Tensor, list[Spec]]:
 
 
 def _trim_layer(layer: LayerSpec, wanted: Tensor | None) -> tuple[LayerSpec, Tensor]:
+    """With the wanted units, and the inputs that an alive weight reads."""
     if wanted is not None:
         layer = _units(layer, wanted)
-    read = _reads(layer)
-    return _inputs(layer, read), read
+    reads = (layer.weight != 0).any(dim=1)
+    if layer.attention is not None:
+        reads |= (layer.attention != 0).any(dim=1)
+    reads = _not_none(reads)
+    return _inputs(layer, reads), reads
 
 
 def _trim_block(block: BlockSpec, wanted: Tensor | None) -> tuple[BlockSpec, Tensor | None]:
@@ -41,28 +45,22 @@ def _trim_block(block: BlockSpec, wanted: Tensor | None) -> tuple[BlockSpec, Ten
     if wanted is not None:
         block = replace(block, weight=block.weight[:, wanted], bias=block.bias[wanted])
     read = _not_none((block.weight != 0).any(dim=1))
-    block = replace(block, weight=block.weight[read])
-    if block.edge_weight is not None and block.edge_bias is not None:
-        block = replace(block, edge_weight=block.edge_weight[:, read], edge_bias=block.edge_bias[read])
-    if block.scale is None or block.shift is None:
+    edge_weight, edge_bias = _last(block.edge_weight, read), _last(block.edge_bias, read)
+    block = replace(block, weight=block.weight[read], edge_weight=edge_weight, edge_bias=edge_bias)
+    if block.scale is None:
         return block, read
     units = None if bool(read.all()) else read.nonzero().squeeze(1)
-    return replace(block, read=units, scale=block.scale[read], shift=block.shift[read]), None
+    return replace(block, read=units, scale=_last(block.scale, read), shift=_last(block.shift, read)), None
 
 
-def _reads(layer: LayerSpec) -> Tensor:
-    """[in] bool: which inputs an alive weight reads; one stays in any case, for tensors of width 0 are no good."""
-    reads = (layer.weight != 0).any(dim=1)
-    if layer.attention is not None:
-        reads |= (layer.attention != 0).any(dim=1)
-    return _not_none(reads)
+def _last(values: Tensor | None, keep: Tensor) -> Tensor | None:
+    """Those of the last dimension that are kept."""
+    return None if values is None else values[..., keep]
 
 
 def _not_none(chosen: Tensor) -> Tensor:
-    if not chosen.any():
-        chosen = chosen.clone()
-        chosen[0] = True
-    return chosen
+    """One stays in any case, for tensors of width 0 are no good."""
+    return chosen if chosen.any() else torch.arange(len(chosen), device=chosen.device) == 0
 
 
 def _inputs(layer: LayerSpec, keep: Tensor) -> LayerSpec:
@@ -78,10 +76,10 @@ def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
         layer,
         weight=layer.weight[:, keep],
         widths=tuple(width for width in widths if width),
-        shift=None if layer.shift is None else layer.shift[keep],
-        bias=None if layer.bias is None else layer.bias[keep],
-        attention=None if layer.attention is None else layer.attention[:, heads],
-        attention_shift=None if layer.attention_shift is None else layer.attention_shift[heads],
+        shift=_last(layer.shift, keep),
+        bias=_last(layer.bias, keep),
+        attention=_last(layer.attention, heads),
+        attention_shift=_last(layer.attention_shift, heads),
     )
 
 
@@ -93,16 +91,13 @@ def _fold(layer: LayerSpec, after: LayerSpec) -> tuple[LayerSpec, LayerSpec]:
     varies = _not_none(varies)
     if layer.bias is not None:
         constant = ACTIVATIONS[layer.activation](layer.bias[~varies].clone())
-        after = replace(
-            after,
-            shift=_add(after.shift, constant @ after.weight[~varies]),
-            attention_shift=None
-            if after.attention is None
-            else _add(after.attention_shift, constant @ after.attention[~varies]),
-        )
+        shift = _add(after.shift, constant, after.weight[~varies])
+        more = None if after.attention is None else _add(after.attention_shift, constant, after.attention[~varies])
+        after = replace(after, shift=shift, attention_shift=more)
     return _units(layer, varies), _inputs(after, varies)
 
 
-def _add(shift: Tensor | None, more: Tensor) -> Tensor | None:
+def _add(shift: Tensor | None, constant: Tensor, weight: Tensor) -> Tensor | None:
+    more = constant @ weight
     total = more if shift is None else shift + more
     return total if bool(total.any()) else None

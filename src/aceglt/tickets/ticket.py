@@ -27,6 +27,7 @@ UNSEEN = ("error", "keep", "drop")
 _KIND = "ticket"
 _MAX_NODES = 2**31 - 1
 _SIZES = ("in_features", "out_features", "macs", "dense_macs")
+_METRICS = ("val", "test", "dense_val", "dense_test")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
@@ -59,14 +60,10 @@ class Ticket:
     def graph_sparsity(self) -> float:
         return self.masks.sparsity[1]
 
-    @property
-    def _has_edge_features(self) -> bool:
-        """Whether the graph had features of edges, which the ticket does not hold."""
-        return self.fingerprint != self.graph.fingerprint
-
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
-        alive = self.masks.weights[0]
+        alive, graph = self.masks.weights[0], self.graph
+        with_edge_features = self.fingerprint != graph.fingerprint  # which the ticket does not hold
         payload = {
             "config": self.config.to_dict(),
             "seed": self.seed,
@@ -74,19 +71,17 @@ class Ticket:
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
             "several": self.several,
-            "graph": {**_facts(self.graph), "fingerprint": self.fingerprint, "edge_features": self._has_edge_features},
+            "graph": {**_facts(graph), "fingerprint": self.fingerprint, "edge_features": with_edge_features},
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
         tensors = {
             "masks.weights": storage.pack(self.masks.weights),
             "masks.edges": storage.pack(self.masks.edges),
-            "edges": self.graph.edges.int(),
-            **({} if self.graph.edge_weight is None else {"edge_weight": self.graph.edge_weight}),
-            "initial.prunable": self.initial.prunable[0][alive],
-            "initial.other": self.initial.other[0],
-            "trained.prunable": self.trained.prunable[0][alive],
-            "trained.other": self.trained.other[0],
+            "edges": graph.edges.int(),
+            **({} if graph.edge_weight is None else {"edge_weight": graph.edge_weight}),
         }
+        for when, params in (("initial", self.initial), ("trained", self.trained)):
+            tensors |= {f"{when}.prunable": params.prunable[0][alive], f"{when}.other": params.other[0]}
         storage.write_tensors(Path(path), _KIND, FORMAT, payload, tensors)
 
     @classmethod
@@ -145,7 +140,8 @@ class Ticket:
     def model(self) -> CompactModel:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
         backbone = self.backbone()
-        return CompactModel(backbone.layers(self.trained_weights()), backbone.coefficients, self.graph.directed).eval()
+        layers, directed = backbone.layers(self.trained_weights()), self.graph.directed
+        return CompactModel(layers, backbone.coefficients, directed, backbone.edge_features).eval()
 
     def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
         """Probability of each class (or, where nodes have several, label) at each node, [N, classes].
@@ -153,9 +149,8 @@ class Ticket:
         See `apply` for `unseen`.
         """
         model, pruned = self.model().to(device), self.apply(data, unseen)
-        attr = getattr(pruned, "edge_attr", None)
-        attr = None if attr is None else attr.to(device)
-        outputs: Tensor = model(pruned.x.to(device), pruned.edge_index.to(device), attr)
+        parts = (getattr(pruned, name, None) for name in ("x", "edge_index", "edge_attr"))
+        outputs: Tensor = model(*(None if part is None else part.to(device) for part in parts))
         return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg") -> Path:
@@ -231,12 +226,8 @@ def check_unseen(unseen: str) -> None:
 
 
 def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ticket:
-    counts = payload["counts"]
-    sizes = payload["sizes"]
-    masks = Masks(
-        storage.unpack(tensors["masks.weights"], int(counts["weights"])),
-        storage.unpack(tensors["masks.edges"], int(counts["edges"])),
-    )
+    counts, sizes, metrics = payload["counts"], payload["sizes"], payload["metrics"]
+    masks = Masks(*(storage.unpack(tensors[f"masks.{side}"], int(counts[side])) for side in ("weights", "edges")))
     config = read_config(payload["config"], payload["format"])
     names = _SIZES + tuple(name for name in _EDGE_SIZES if name in sizes)
     if names != _SIZES and not config.backbone_options.reads_edge_features:
@@ -250,7 +241,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         masks=masks,
         initial=_scattered(masks, tensors, "initial"),
         trained=_scattered(masks, tensors, "trained"),
-        metrics={name: _reading(payload["metrics"][name]) for name in ("val", "test", "dense_val", "dense_test")},
+        metrics={name: None if metrics[name] is None else float(metrics[name]) for name in _METRICS},
         sizes={name: _positive(name, sizes[name]) for name in names},
         graph=_graph(payload["graph"], tensors, masks.total.edges),
         fingerprint=str(payload["graph"]["fingerprint"]),
@@ -259,12 +250,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
 
 
 def _facts(graph: Graph) -> dict[str, Any]:
-    return {
-        "structure": graph.structure,
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "directed": graph.directed,
-    }
+    return {name: getattr(graph, name) for name in ("structure", "num_nodes", "num_edges", "directed")}
 
 
 def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int) -> Graph:
@@ -284,10 +270,6 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], masked: int)
     if known != _facts(graph) or (not facts["edge_features"] and facts["fingerprint"] != graph.fingerprint):
         raise ValueError("the edges are not those of the graph's fingerprint")
     return graph
-
-
-def _reading(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _positive(name: str, value: Any) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, Scoring, Start, Training
-from aceglt.backends.reference import PlainStep
+from aceglt.backends.fields import Step
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -159,7 +159,7 @@ class _Trainer:
         self.elements.update(grads, edges)
         self.progress.trained(loss.detach())
 
-    def _loss(self, step: PlainStep, weights: Weights, key: Tensor) -> Tensor:
+    def _loss(self, step: Step, weights: Weights, key: Tensor) -> Tensor:
         """[S] of the training pass: the problem's, plus the teacher's signal; or what tells outputs from those on
         permuted features, which are noise enough, so that nothing is dropped."""
         problem, contrast = self.problem, self.problem.contrast
@@ -167,7 +167,7 @@ class _Trainer:
             return problem.loss(step.outputs(Dropout(key)), self.soft, rng.fold(key, _LOSS))
         order = rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes)
         permuted = self.backend.features(problem.features).permuted(order)
-        return contrast.loss(step.outputs(None), step.outputs_on(permuted), weights)
+        return contrast.loss(step.outputs(None), step.outputs(None, permuted), weights)
 
     def _leaves(self) -> tuple[dict[str, Tensor], Tensor]:
         """What gradients are taken of: weights as they act, other parameters, and edge values."""

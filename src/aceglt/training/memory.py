@@ -11,8 +11,8 @@ import torch
 from aceglt.backbones.base import Backbone
 from aceglt.backends import choose
 from aceglt.config import Config
+from aceglt.numerics.csr import stored_bytes
 from aceglt.numerics.ops import ARC_ELEMENTS_GPU
-from aceglt.numerics.sparse import stored_bytes
 from aceglt.problems.base import Problem
 
 PLANNED = ("checkpoint_blocks", "partitions")

@@ -14,10 +14,10 @@ from aceglt.backends.cpu.allocator import keep_memory
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.gcn import CompiledGCN
 from aceglt.backends.cpu.kernels import CompiledKernels
-from aceglt.backends.cpu.passes import CpuPasses, Products
+from aceglt.backends.cpu.passes import CpuPasses, narrowed
 from aceglt.backends.cpu.workers import Spare, side_by_side
-from aceglt.backends.fields import Fields
-from aceglt.backends.reference import PlainElements, PlainPasses, Reference
+from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 
@@ -32,7 +32,6 @@ class Cpu(Reference):
         self.kernels: CompiledKernels = kernels or CompiledKernels()
         self.thresholds = thresholds or Thresholds()
         self._fields = Fields(self.kernels)
-        self._products = Products(self._fields, self.thresholds.apart)
         self._spare: Spare | None = None  # while trainings run side by side
 
     def network(self, backbone: Backbone) -> Backbone:
@@ -45,17 +44,17 @@ class Cpu(Reference):
         fixed = start.scoring is None
         network = CompiledGCN(backbone, self.kernels, fixed) if type(backbone) is GCN else backbone
         sites = self._fields.sites(backbone, train, val, start.masks.edges)
+        passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
         if start.masks.runs > 1 or start.extra or not backbone.chain or not backbone.chain[0].plain:
-            return CpuPasses(network, *sites, self.kernels, self._spare)
-        alive = backbone.prunable.split(start.masks.weights)
-        return CpuPasses.narrowed(network, *sites, self.kernels, self._spare, self._products, alive, self.thresholds)
+            return passes
+        return narrowed(passes, self._fields, backbone.prunable.split(start.masks.weights), self.thresholds)
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
-        if self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1]):
-            return CompiledElements(backbone, start, active, self.thresholds.compact, self.kernels)
-        return AliveElements(backbone, start, active, self.thresholds.compact)
+        compiled = self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1])
+        made = CompiledElements if compiled else AliveElements
+        return made(backbone, start, active, self.thresholds.compact, self.kernels)
 
     def group_size(self, runs: int, at_once: int | None) -> int:
         return at_once or 1

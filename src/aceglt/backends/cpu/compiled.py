@@ -1,4 +1,4 @@
-"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.calls` calls them where numba is installed.
+"""Kernels that numba compiles, for the CPU; `aceglt.backends.cpu.kernels` calls them where numba is installed.
 
 Each works on the elements (or rows) first … last - 1 of its result, in one pass and without the interpreter's lock.
 What an element comes to does not depend on how the whole is cut.
@@ -21,7 +21,7 @@ _reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"c
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
-PACKED = 128  # bytes of a row that `matmul_packed` reads at a time
+PACKED = 128  # bytes of a row that a product with a packed matrix reads at a time
 _VECTORS = 2  # that those are
 _ONE = np.uint64(1)
 
@@ -52,7 +52,7 @@ def _lanes(key: Any, begin: int, words: Any) -> Any:
 
 @_compiled
 def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -> None:
-    """`rng.keep_rows`: out [rows, 4 · words of a row]."""
+    """`rng.keep_mask` of some rows: out [rows, 4 · words of a row]."""
     words, limit = np.empty(out.shape[1] // 4, np.uint64), np.int16(threshold)
     for i in range(first, last):
         drawn, lanes = out[i], _lanes(key, rows[i] * len(words), words)
@@ -249,28 +249,6 @@ def _entries(rowptr: Any, row: int) -> slice:
     return slice(rowptr[row], rowptr[row + 1])
 
 
-@_compiled
-def sum_places(
-    first: int, last: int, rowptr: Any, col: Any, of_x: Any, x_col: Any, width: int, begin: Any, out: Any
-) -> None:
-    """Where rows of CSR · X have entries, X sparse with so many columns: columns from begin[row] on, in order. Without
-    room for them, how many each row has, after its place in `begin`."""
-    there = np.zeros(width, np.bool_)
-    for i in range(first, last):
-        for k in range(rowptr[i], rowptr[i + 1]):
-            for c in x_col[_entries(of_x, col[k])]:
-                there[c] = True
-        at = begin[i] if len(out) else 0
-        for c in range(width):
-            if there[c]:
-                if len(out):
-                    out[at] = c
-                at += 1
-                there[c] = False
-        if not len(out):
-            begin[i + 1] = at
-
-
 @_contracted
 def sums(
     first: int, last: int, rowptr: Any, col: Any, values: Any, of_x: Any, x_col: Any, x: Any, places: Any, out: Any
@@ -429,54 +407,37 @@ def _scatter(values: Any, places: Any, out: Any) -> None:
 
 @_compiled
 def adam(
-    begin: int, end: int, value: Any, matrix: Any, grad: Any, places: Any, moments: Any, rule: Any, rates: Any
+    begin: int, end: int, value: Any, score: Any, out: Any, grad: Any, places: Any, moments: Any, rules: Any, rates: Any
 ) -> None:
-    """One step; `moments` [2, n], `rule` the decay and the L1 term. With `places`, those are where the gradient of each
-    element is, and where it goes in the matrix; without, in order, and the matrix is not read."""
-    gathered = np.empty(_BLOCK, value.dtype)
+    """One step of values by their gradient; with scores, of both by the gradient of their product, and the new product,
+    into `out`: block by block, so that a cache holds what several loops read.
+
+    `moments` [2, n], or [4, n] with scores; `rules` the decay and the L1 term of each. With `places`, those are where
+    the gradient of each element is, and where it goes in `out`; without, in order, and values do not go there.
+    """
+    size = min(_BLOCK, len(score))
+    gathered, to_value, to_score = (
+        np.empty(_BLOCK, value.dtype),
+        np.empty(size, value.dtype),
+        np.empty(size, value.dtype),
+    )
     for start in range(begin, end, _BLOCK):
         stop = min(start + _BLOCK, end)
         x, g, at = value[start:stop], grad[start:stop], places[start:stop]
         if len(at):
             g = gathered[: stop - start]
             _gather(grad, at, g)
-        _step(x, g, moments[0][start:stop], moments[1][start:stop], rule[0], rule[1], rates)
-        _scatter(x, at, matrix)
-
-
-@_compiled
-def adam_product(
-    begin: int,
-    end: int,
-    weight: Any,
-    score: Any,
-    matrix: Any,
-    grad: Any,
-    places: Any,
-    moments: Any,
-    rules: Any,
-    rates: Any,
-) -> None:
-    """One step of weights and scores from the gradient of their product, and the new product, into the matrix: block by
-    block, so that a cache holds what several loops read. `moments` [4, n]; `rules` of both; see `adam`."""
-    gathered, to_weight = np.empty(_BLOCK, weight.dtype), np.empty(_BLOCK, weight.dtype)
-    to_score = np.empty(_BLOCK, weight.dtype)
-    for start in range(begin, end, _BLOCK):
-        stop = min(start + _BLOCK, end)
-        w, s, g, at = weight[start:stop], score[start:stop], grad[start:stop], places[start:stop]
-        of_w, of_s = to_weight[: stop - start], to_score[: stop - start]
-        if len(at):
-            g = gathered[: stop - start]
-            _gather(grad, at, g)
-        _multiply(g, s, of_w)
-        _multiply(g, w, of_s)
-        _step(w, of_w, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
-        _step(s, of_s, moments[2][start:stop], moments[3][start:stop], rules[1, 0], rules[1, 1], rates)
-        if len(at):
-            _multiply(w, s, of_w)
-            _scatter(of_w, at, matrix)
+        if len(score):
+            s, of_x, of_s = score[start:stop], to_value[: stop - start], to_score[: stop - start]
+            _multiply(g, s, of_x)
+            _multiply(g, x, of_s)
+            _step(x, of_x, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
+            _step(s, of_s, moments[2][start:stop], moments[3][start:stop], rules[1, 0], rules[1, 1], rates)
+            x = of_x if len(at) else out[start:stop]
+            _multiply(value[start:stop], s, x)
         else:
-            _multiply(w, s, matrix[start:stop])
+            _step(x, g, moments[0][start:stop], moments[1][start:stop], rules[0, 0], rules[0, 1], rates)
+        _scatter(x, at, out)
 
 
 # Compiled at once: where numba's LLVM does not know this prefetch, the import fails, and plain torch does the work.

@@ -33,44 +33,8 @@ class Thresholds:
     apart: float = 0.5
     """Share of the nodes in the receptive field of training that are not in that of validation, up to which both share
     the product with the features."""
-    small: int = 1 << 25
+    small: int = 1 << 24
     """Elements of a layer, arcs and weights up to which runs are trained side by side."""
-
-
-class _Whole:
-    """Stores all elements of a matrix [S, *shape]; dead ones are 0 and have no gradient, so they stay 0."""
-
-    places = None  # all of the matrix, in order
-
-    def __init__(self, alive: Tensor, scored: bool) -> None:
-        # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
-        self.alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
-
-    def store(self, matrix: Tensor) -> Tensor:
-        return matrix.clone()
-
-    def active(self, stored: Tensor) -> Tensor:
-        """What is stored of the elements that something reads."""
-        return stored
-
-    def idle(self, stored: Tensor) -> Tensor:
-        """And of the others."""
-        return stored.new_empty(len(stored), 0)
-
-    def matrix(self, active: Tensor) -> Tensor:
-        return active
-
-    def cleared(self, grad: Tensor) -> Tensor:
-        """The matrix's gradient, which may be changed, without that of dead elements that are stored."""
-        grad = grad.contiguous()  # the fused update reads memory in order
-        return grad if self.alive is None else grad.mul_(self.alive)
-
-    def grad(self, matrix: Tensor) -> Tensor:
-        """What is stored of the matrix's gradient, which may be changed."""
-        return self.cleared(matrix)
-
-    def flat(self, stored: Tensor) -> Tensor:
-        return stored.view(len(stored), -1)
 
 
 @dataclass(frozen=True)
@@ -81,21 +45,27 @@ class Active:
     columns: Tensor | None = None  # [H] bool; what the others add to is not read, so their elements have no gradient
 
 
-class _Alive:
-    """Stores the alive elements of one run's matrix alone, [1, n] with a few zeros; the fewer, the cheaper.
+class _Storage:
+    """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit.
 
-    Those that act come first, those that do not ("idle") after them.
+    Either all are, with dead ones that are 0 and have no gradient, so that they stay 0. Or, for one run, the alive ones
+    alone, [1, n] with a few zeros: those that are `active` come first, the others ("idle") after them.
     """
 
-    alive = None  # nothing dead is stored
-
-    def __init__(self, alive: Tensor, active: Active | None) -> None:
-        self._size, self._shape = alive.numel(), alive.shape
+    def __init__(self, alive: Tensor, scored: bool, active: Active | None, most: float) -> None:
+        """Alive ones alone where they are so few, at `most`, or some are idle."""
+        self._shape, self._size = alive.shape, alive.numel()
+        self._matrix: Tensor | None = None
+        self._alive: Tensor | None = None
+        self.places: Tensor | None = None  # of what is stored in the matrix that acts, if not all of it in order
+        if active is None and not _compact(alive, most) and (len(alive) > 1 or alive.numel() % _LANES == 0):
+            # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
+            self._alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
+            return
         self._index = self.places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
         self._idle = self._index[:0]
         if active is not None:
             self._narrow(active)
-        self._matrix: Tensor | None = None  # dead elements are 0, and stay so from one epoch to the next
 
     def _narrow(self, active: Active) -> None:
         _, height, width = self._shape
@@ -106,34 +76,46 @@ class _Alive:
             self._idle, self._index, row, column = self._index[~acts], self._index[acts], row[acts], column[acts]
         (height, rows), (width, columns) = _numbered(active.rows, height), _numbered(active.columns, width)
         self._shape = torch.Size([1, height, width])
-        row, column = (
-            part if to is None else to.index_select(0, part) for to, part in ((rows, row), (columns, column))
-        )
+        row = row if rows is None else rows.index_select(0, row)
+        column = column if columns is None else columns.index_select(0, column)
         self.places = width * row + column
 
     def store(self, matrix: Tensor) -> Tensor:
+        """A copy of the elements of a matrix that are stored."""
+        if self.places is None:
+            return matrix.clone()
         return torch.cat([_gather(matrix, self._index), _gather(matrix, self._idle)], dim=1)
 
     def active(self, stored: Tensor) -> Tensor:
-        return stored[:, : _room(self._index)]
+        """What is stored of the elements that something reads."""
+        return stored if self.places is None else stored[:, : _room(self._index)]
 
     def idle(self, stored: Tensor) -> Tensor:
-        return stored[:, _room(self._index) :]
+        """And of the others."""
+        return stored.flatten(1)[:, stored[0].numel() if self.places is None else _room(self._index) :]
 
     def matrix(self, active: Tensor) -> Tensor:
-        """In a buffer that the next call overwrites."""
+        """The matrix that acts; it may be a buffer that the next call overwrites."""
+        if self.places is None:
+            return active
         if self._matrix is None:
-            self._matrix = active.new_zeros(self._shape)
+            self._matrix = active.new_zeros(self._shape)  # dead elements stay 0 from one epoch to the next
         _scatter(active, self._matrix.view(-1), self.places)
         return self._matrix
 
     def cleared(self, grad: Tensor) -> Tensor:
-        return grad.contiguous()
+        """The matrix's gradient, which may be changed, without that of dead elements that are stored."""
+        grad = grad.contiguous()  # the fused update reads memory in order
+        return grad if self._alive is None else grad.mul_(self._alive)
 
     def grad(self, matrix: Tensor) -> Tensor:
-        return _gather(matrix, self.places)
+        """What is stored of the matrix's gradient, which may be changed."""
+        return self.cleared(matrix) if self.places is None else _gather(matrix, self.places)
 
     def flat(self, stored: Tensor) -> Tensor:
+        """[S, all elements] of what is stored."""
+        if self.places is None:
+            return stored.view(len(stored), -1)
         flat = _scatter(self.active(stored), stored.new_zeros(self._size), self._index)
         return _scatter(self.idle(stored), flat, self._idle).unsqueeze(0)
 
@@ -156,12 +138,6 @@ def _gather(matrix: Tensor, index: Tensor) -> Tensor:
 
 def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
     return into.scatter_(0, index, stored[0, : len(index)])
-
-
-def _storage(alive: Tensor, scored: bool, active: Active | None, most: float) -> _Whole | _Alive:
-    """How the elements of a matrix, alive [S, *shape] bool, are stored; each way gives the same numbers, bit by bit."""
-    compact = active is not None or _compact(alive, most) or (len(alive) == 1 and alive.numel() % _LANES)
-    return _Alive(alive, active) if compact else _Whole(alive, scored)
 
 
 def _compact(alive: Tensor, most: float) -> bool:
@@ -193,11 +169,14 @@ def read_units(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
 class AliveElements(PlainElements):
     """Weights and scores of a run in training, matrix by matrix, so that gradients are used as they come."""
 
-    def __init__(self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float) -> None:
+    def __init__(
+        self, backbone: Backbone, start: Start, active: Mapping[str, Active], compact: float, kernels: CompiledKernels
+    ) -> None:
         """`active` are the parts of matrices, by name, that take part in products without the rest of them; `compact`
         see `Thresholds`."""
+        self._kernels = kernels
         alive, scored = backbone.prunable.split(start.masks.weights), bool(start.scoring and start.scoring.weights)
-        self._storage = {name: _storage(part, scored, active.get(name), compact) for name, part in alive.items()}
+        self._storage = {name: _Storage(part, scored, active.get(name), compact) for name, part in alive.items()}
         super().__init__(backbone, start)
 
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:
@@ -226,11 +205,6 @@ class AliveElements(PlainElements):
 
     def _active(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._storage[name].active(part) for name, part in stored.items()}
-
-    @property
-    def stored(self) -> int:
-        """How many prunable weights are stored, dead ones included."""
-        return sum(part.numel() for part in self.weights.values())
 
     def effective(self) -> dict[str, Tensor]:
         """The next call reuses them."""
@@ -267,23 +241,12 @@ class AliveElements(PlainElements):
 class CompiledElements(AliveElements):
     """Compiled kernels update everything, in one pass over each matrix where plain torch has several."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        start: Start,
-        active: Mapping[str, Active],
-        compact: float,
-        kernels: CompiledKernels,
-    ) -> None:
-        self._kernels = kernels
-        super().__init__(backbone, start, active, compact)
-
     def _start(self, training: Training, score_decay: float) -> None:
         self._adam = Adam(self._kernels, training.lr, self.edge_values)
-        scoring, rule = self.scoring, self._adam.rule
-        self._decay = rule(training.weight_decay, 0.0)
-        self._rules = rule((training.weight_decay, 0.0), self._idle_rule)  # of weights and of their scores
-        self._edge_rule = rule(score_decay, scoring.lambda_edges if scoring is not None else 0.0)
+        scoring, rules, decay = self.scoring, self._adam.rules, (training.weight_decay, 0.0)
+        self._decay, self._idle_rules = rules(decay), rules(self._idle_rule)
+        self._rules = rules(decay, self._idle_rule) if self._scores else self._decay  # of weights and of their scores
+        self._edge_rules = rules((score_decay, 0.0 if scoring is None else scoring.lambda_edges))
         self._moments = {name: _moments(part, 4 if self._scores else 2) for name, part in self._weights.items()}
         self._moments |= {name: _moments(part) for name, part in self.others.items()}
         self._edge_moments = _moments(self.edge_values) if scoring is not None else None
@@ -299,22 +262,19 @@ class CompiledElements(AliveElements):
         return self._matrices  # which the update keeps as weights and scores say
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        adam = self._adam
-        adam.advance()
+        update = self._adam.update
+        self._adam.advance()
         for name, weight in self._weights.items():
             storage, moments, matrix = self._storage[name], self._moments[name], self._matrices[name]
-            grad, places = storage.cleared(grads[name]), storage.places
-            if self._scores:
-                adam.update_product(weight, self._scores[name], matrix, grad, moments, self._rules, places)
-            else:
-                adam.update(weight, grad, moments, self._decay, matrix, places)
+            grad, scores = storage.cleared(grads[name]), self._scores.get(name)
+            update(weight, grad, moments, self._rules, matrix, storage.places, scores)
         for name, part in self.others.items():
-            adam.update(part, grads[name].contiguous(), self._moments[name], self._decay)
+            update(part, grads[name].contiguous(), self._moments[name], self._decay)
         for part, none, moments in self._moved:
-            adam.update(part, none, moments, self._rules[1] if self._scores else self._decay)
+            update(part, none, moments, self._idle_rules)
         if self._edge_moments is not None:
             assert edges is not None
-            adam.update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rule)
+            update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rules)
         if self.scoring is not None and self.scoring.clamp:
             self._clamp()
             self._matrices = self._made()

@@ -3,10 +3,9 @@ torch has some fifty operations, which on a small graph take as long to call as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,12 +15,9 @@ from aceglt.backbones.gcn import GCN
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block, GraphBatch, pointers
-from aceglt.numerics.ops import slots
+from aceglt.numerics.ops import scatter_arcs, slots
 
 _INT32 = 2**31 - 1
-
-Draw = Callable[[Tensor], Tensor]
-"""Drops elements of h [1, n, H]."""
 
 
 class CompiledGCN(GCN):
@@ -52,10 +48,10 @@ class CompiledGCN(GCN):
     ) -> Tensor:
         if not self._serves(graph, weights):
             return super().head(weights, graph, state, dropout)
-        draw, scale, nodes = None, 1.0, graph.layer(0).nodes
+        draw, scale = None, 1.0
         if dropout is not None:
-            drops = dropout  # for the closure
-            draw, scale = lambda h: drops(h, nodes, 0, self.dropout), 1.0 / (1.0 - self.dropout)
+            draw = partial(dropout, nodes=graph.layer(0).nodes, layer=0, p=self.dropout)
+            scale = 1.0 / (1.0 - self.dropout)
         result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self._kernels)
         return result
 
@@ -70,65 +66,47 @@ class CompiledGCN(GCN):
         return made
 
 
-class _First(Protocol):
-    """A first layer, by the way it reads features."""
-
-    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Its units [1, T, H], with 0 for what is below it, from the weight [1, F, H] and the values of arcs, which may
-        be fixed; then what the gradients of the weight and of arcs need."""
-        ...
-
-    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        """[1, F, H], from that [T, H] of the units."""
-        ...
-
-    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        """[A] of its arcs, from that [T, H] of the units."""
-        ...
-
-
 class AggregatedFeatures(Features):
     """Features of a layer's sources that are summed along its arcs before they are multiplied by a weight: less work
     where few nodes with few features have many neighbours, since then the sums have fewer entries than the features."""
 
     def __init__(self, base: Features, block: Block, kernels: CompiledKernels) -> None:
         assert base.csr is not None
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self._block, self._compiled = base, block, kernels
-        self._sums = Sums(kernels, block.rowptr, block.col32, base.csr)
+        self.sums = Sums(kernels, block.rowptr, block.col32, base.csr)
         self._kept: Tensor | None = None
-
-    @property
-    def entries_of_sums(self) -> int:
-        return len(self._sums.col)
 
     def columns(self, kept: Tensor) -> AggregatedFeatures:
         return AggregatedFeatures(self._base.columns(kept), self._block, self._compiled)
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries of the sums are made once where arcs are fixed."""
-        sums = self._sums.of(arcs) if self._kept is None else self._kept
+        """Units [1, T, H] of a first layer, with 0 for what is below it, from the weight [1, F, H] and the values of
+        arcs; then what the gradients of the weight and of arcs need. Sums are made once where arcs are `fixed`."""
+        sums = self.sums.of(arcs) if self._kept is None else self._kept
         self._kept = sums if fixed else None
         out = weight.new_empty(1, self._block.targets, weight.shape[2])
-        self._compiled.multiply(self._sums.rowptr, self._sums.col, sums, weight[0], out[0], positive=True)
+        self._compiled.multiply(self.sums.rowptr, self.sums.col, sums, weight[0], out[0], positive=True)
         return out, sums, weight
 
     def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
+        """[1, F, H], from that [T, H] of the units."""
         rowptr, col, order = self._transposed
         out = grad.new_empty(1, self.shape[1], grad.shape[1])
         self._compiled.multiply(rowptr, col, needed.index_select(0, order), grad, out[0])
         return out
 
     def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        products = self._compiled.inner_products(self._sums.rowptr, self._sums.col, grad, needed[0])
-        return self._sums.gradient(products)
+        """[A] of the layer's arcs, from that [T, H] of the units."""
+        products = self._compiled.inner_products(self.sums.rowptr, self.sums.col, grad, needed[0])
+        return self.sums.gradient(products)
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Where the rows of the transposed sums begin, their columns, and their order among the sums."""
-        row = torch.arange(self._block.targets).repeat_interleave(self._sums.rowptr.diff())
-        order = self._sums.col.argsort(stable=True)
-        return pointers(self._sums.col[order], self.shape[1]), row[order].int(), order
+        row = torch.arange(self._block.targets).repeat_interleave(self.sums.rowptr.diff())
+        order = self.sums.col.argsort(stable=True)
+        return pointers(self.sums.col[order], self.shape[1]), row[order].int(), order
 
 
 class ReadyFeatures(Features):
@@ -136,7 +114,7 @@ class ReadyFeatures(Features):
 
     def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
         """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
-        self._share(base)
+        vars(self).update(vars(base))
         self._base, self.of_all, self.places = base, of_all, places
 
     def product(self, weight: Tensor) -> Tensor:
@@ -147,7 +125,8 @@ class ReadyFeatures(Features):
 
 
 class _Multiplied:
-    """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs."""
+    """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs: what
+    `AggregatedFeatures` do in the other order."""
 
     def __init__(self, x: Features, block: Block, kernels: CompiledKernels) -> None:
         self._x, self._block, self._kernels = x, block, kernels
@@ -174,17 +153,15 @@ def aggregated(
 
     A·X may have so many entries, at `most`, for each row that is read otherwise.
     """
-    if x.csr is None or graph.runs > 1:
-        return x
     block = graph.layer(0)
-    if not kernels.computes(x.csr.values(), block.targets * width):
+    if x.csr is None or graph.runs > 1 or not kernels.computes(x.csr.values(), block.targets * width):
         return x
     rows = x.nnz + block.num_arcs  # that are read forward otherwise, and also for the gradient
     if block.targets * x.shape[1] > min(most * rows, _INT32):
         return x
     made = AggregatedFeatures(x, block, kernels)
     passes, others = (3, 2) if trained else (1, 1)  # over the sums, of which one is for scores of arcs; over others
-    return made if passes * made.entries_of_sums < others * rows else x
+    return made if passes * len(made.sums.col) < others * rows else x
 
 
 class _Stem(torch.autograd.Function):
@@ -193,14 +170,13 @@ class _Stem(torch.autograd.Function):
         ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features, gcn: CompiledGCN
     ) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
-        layer: _First = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn._kernels)
+        layer = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn._kernels)
         adjacency, values, root = gcn.coefficients_of(graph, edge_values)
         hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), gcn._fixed)
         ctx.graph, ctx.layer, ctx.kernels = graph, layer, gcn._kernels
-        if ctx.needs_input_grad[1]:
-            ctx.save_for_backward(for_weight, for_arcs, values, root)
-        else:
-            ctx.save_for_backward(for_weight)
+        scored = ctx.needs_input_grad[1]
+        ctx.save_for_backward(for_weight, *((for_arcs, values, root) if scored else ()))
+        if not scored:
             ctx.mark_non_differentiable(adjacency)
         return hidden, adjacency
 
@@ -213,29 +189,22 @@ class _Stem(torch.autograd.Function):
             return of_weight, None, None, None, None
         for_arcs, values, root = kept
         of_picked = ctx.layer.arc_gradient(for_arcs, grad)
-        of_arcs = _scattered(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
+        of_arcs = scatter_arcs(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
         of_slots = ctx.kernels.slot_gradient(ctx.graph, values, root, of_arcs)
         return of_weight, of_slots[:-1].unsqueeze(0), None, None, None
 
 
 class _Head(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        weight: Tensor,
-        hidden: Tensor,
-        adjacency: Tensor,
-        graph: GraphBatch,
-        draw: Draw | None,
-        scale: float,
-        kernels: CompiledKernels,
-    ) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, hidden: Tensor, adjacency: Tensor, *others: Any) -> Tensor:
+        """`others` are the graph, what drops elements of hidden units (or None) and scales the rest, and kernels."""
+        graph, draw, ctx.scale, kernels = others
         second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
         left = hidden if draw is None else draw(hidden)
         picked, z = _picked(second, adjacency), kernels.outputs(left[0], narrow)
-        out = z.new_empty(1, second.targets, z.shape[1])
+        out: Tensor = z.new_empty(1, second.targets, z.shape[1])
         kernels.multiply(second.rowptr, second.col32, picked, z, out[0])
-        ctx.graph, ctx.scale, ctx.kernels = graph, scale, kernels
+        ctx.graph, ctx.kernels = graph, kernels
         ctx.save_for_backward(narrow, left, picked, z)
         return out
 
@@ -250,18 +219,13 @@ class _Head(torch.autograd.Function):
         of_adjacency = None
         if ctx.needs_input_grad[2]:
             of_arcs = ctx.kernels.inner_products(second.rowptr, second.col32, grad, z)
-            of_adjacency = _scattered(second, of_arcs, ctx.graph.num_arcs)
+            of_adjacency = scatter_arcs(second, of_arcs, ctx.graph.num_arcs)
         return of_weight, of_hidden, of_adjacency, None, None, None, None
 
 
 def _picked(block: Block, values: Tensor) -> Tensor:
     """Of the block's arcs."""
     return values if block.arcs is None else values.index_select(0, block.arcs)
-
-
-def _scattered(block: Block, values: Tensor, total: int) -> Tensor:
-    """[total] of all arcs, from those of the block's; 0 elsewhere."""
-    return values if block.arcs is None else values.new_zeros(total).index_copy_(0, block.arcs, values)
 
 
 def _transposed(block: Block, values: Tensor, dense: Tensor, kernels: CompiledKernels) -> Tensor:

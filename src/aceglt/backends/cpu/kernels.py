@@ -5,7 +5,6 @@ numba is optional (the extra `fast`) and imported with the first operation that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -70,50 +69,42 @@ class CompiledKernels(Kernels):
         self.sparse_gradient = 0.13 if numba and find_spec("numba") is not None else Kernels.sparse_gradient
         self.workers = workers or Workers()
 
-    def _serving(self, like: Tensor, size: int) -> Any:
-        """The compiled kernels, if so many elements on the device of `like` are worth them; else None."""
-        worth = self._numba and size >= self.worth and like.device.type == "cpu"
-        return compiled_module() if worth else None
-
-    @property
-    def _compiled(self) -> ModuleType:
-        """The compiled kernels, where it is known that there are any."""
-        compiled = compiled_module()
-        assert compiled is not None
-        return compiled
-
     def computes(self, like: Tensor, size: int) -> bool:
         """Whether there are the kernels for numbers like these, and so many of them are worth it."""
-        return like.dtype in _FLOATS and self._serving(like, size) is not None
+        return like.dtype in _FLOATS and self._serves(like, size)
+
+    def _serves(self, like: Tensor, size: int) -> bool:
+        """Whether there are kernels for the device of `like`, and so many elements are worth them."""
+        worth = self._numba and size >= self.worth and like.device.type == "cpu"
+        return worth and compiled_module() is not None
+
+    def run(self, kernel: str, work: int | Tensor, *arguments: Any, **options: int) -> None:
+        """Run a compiled kernel, which there is, divided among the workers (see `Workers.divide`)."""
+        arrays = [_array(given) if isinstance(given, Tensor) else given for given in (work, *arguments)]
+        self.workers.divide(getattr(compiled_module(), kernel), *arrays, **options)
 
     # Random draws
 
     def uniform(self, key: Tensor, n: int) -> Tensor:
-        compiled = self._serving(key, n)
-        if compiled is None:
+        if not self._serves(key, n):
             return super().uniform(key, n)
         out = torch.empty(len(key), n, dtype=torch.float64)
         for run, number in enumerate(_unsigned(key)):
-            self.workers.divide(compiled.uniform, n, number, _array(out[run]))
+            self.run("uniform", n, number, out[run])
         return out
 
-    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        drawn = self._keep(key, torch.zeros(1, dtype=torch.int64), n + -n % 4, drop, dtype)
-        return super().keep_mask(key, n, drop, dtype) if drawn is None else drawn[:, 0, :n].contiguous()
-
-    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
-        drawn = self._keep(key, rows, width, drop, dtype) if width % 4 == 0 else None
-        return super().keep_rows(key, rows, width, drop, dtype) if drawn is None else drawn
-
-    def _keep(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor | None:
-        compiled = self._serving(key, len(rows) * width)
-        if compiled is None or dtype not in (torch.bool, *_FLOATS):
-            return None
-        out = torch.empty(len(key), len(rows), width, dtype=dtype)
+    def keep_mask(
+        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
+    ) -> Tensor:
+        lines, width = torch.zeros(1, dtype=torch.int64) if rows is None else rows, n + -n % 4
+        served = self._serves(key, len(lines) * width) and dtype in (torch.bool, *_FLOATS)
+        if not served or (rows is not None and n % 4):
+            return super().keep_mask(key, n, drop, dtype, rows)
+        out = torch.empty(len(key), len(lines), width, dtype=dtype)
         for run, number in enumerate(_unsigned(key)):
-            arguments = number, _array(rows), rng.threshold(drop), _array(out[run])
-            self.workers.divide(compiled.keep, len(rows), *arguments, size=_HASH * len(rows) * width)
-        return out
+            arguments = number, lines, rng.threshold(drop), out[run]
+            self.run("keep", len(lines), *arguments, size=_HASH * len(lines) * width)
+        return out[:, 0, :n].contiguous() if rows is None else out
 
     def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
         if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
@@ -121,10 +112,9 @@ class CompiledKernels(Kernels):
         if not self.computes(h, h.numel()):
             return None
         rows = torch.arange(h.shape[1]) if rows is None else rows
-        out = torch.empty_like(h)
-        factors = _array(torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype))
-        arguments = _array(h[0]), _unsigned(key)[0], _array(rows), rng.threshold(drop), factors, _array(out[0])
-        self.workers.divide(self._compiled.drop, len(rows), *arguments, size=_HASH * h.numel())
+        out, factors = torch.empty_like(h), torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
+        arguments = h[0], _unsigned(key)[0], rows, rng.threshold(drop), factors, out[0]
+        self.run("drop", len(rows), *arguments, size=_HASH * h.numel())
         return out
 
     # Products
@@ -135,32 +125,27 @@ class CompiledKernels(Kernels):
         return large and self._numba and compiled_module() is not None
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = dense.new_empty(left.shape[0], dense.shape[1])
-        if left.is_sparse_csr and self._serves_product(left.values(), dense, out):
-            self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
-            return out
-        return super().product(left, dense, out)
-
-    def _serves_product(self, values: Tensor, dense: Tensor, out: Tensor) -> bool:
-        if self._serving(dense, values.numel() * dense.shape[1]) is None:
-            return False
-        return dense.shape[1] >= _NARROW and _plain(values, dense, out)
+        out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
+        served = left.is_sparse_csr and self._serves(dense, left.values().numel() * dense.shape[1])
+        if not served or dense.shape[1] < _NARROW or not _plain(left.values(), dense, out):
+            return super().product(left, dense, out)
+        self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
+        return out
 
     def multiply(
         self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
     ) -> None:
         """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
-        compiled, divide = self._compiled, self.workers.divide
-        begin, *_ = arrays = tuple(map(_array, (rowptr, col, values, dense, out)))
-        size, block = len(col) * dense.shape[1], self.block // dense[0].nbytes
+        compiled = compiled_module()
+        assert compiled is not None
+        size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
         if self.packs(len(col), dense, compiled.PACKED):
             packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
-            divide(compiled.matmul_packed, begin, *arrays[:3], _array(packed), arrays[4], positive, size=size)
+            self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
-            divide(compiled.matmul_blocks, begin, *arrays, block, size=size, pieces=1)
+            self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
         else:
-            divide(compiled.matmul, begin, *arrays, self.prefetched(dense), positive, size=size)
+            self.run("matmul", rowptr, *matrix, dense, out, self.prefetched(dense), positive, size=size)
 
     def packs(self, entries: int, dense: Tensor, width: int) -> bool:
         """Whether a matrix is small and read often enough to be packed, in blocks of so many bytes a row."""
@@ -173,17 +158,14 @@ class CompiledKernels(Kernels):
         return _FETCHED if dense.nbytes > self._cache and dense[0].nbytes <= _LINES else 0
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
-        if self._serving(left, block.num_arcs * left.shape[1]) is None or not _plain(left, right):
+        if not self._serves(left, block.num_arcs * left.shape[1]) or not _plain(left, right):
             return super().inner(block, left, right)
         return self.inner_products(block.rowptr, block.col32, left, right)
 
     def inner_products(self, rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
         """[A] left[row] · right[col] at the entries of a CSR matrix, whatever the size."""
-        out = left.new_empty(len(col))
-        arrays = tuple(map(_array, (rowptr, col, left, right, out)))
-        self.workers.divide(
-            self._compiled.inner, arrays[0], *arrays, self.prefetched(right), size=len(col) * left.shape[1]
-        )
+        out, size = left.new_empty(len(col)), len(col) * left.shape[1]
+        self.run("inner", rowptr, rowptr, col, left, right, out, self.prefetched(right), size=size)
         return out
 
     def linear(self, h: Tensor, weight: Tensor) -> Tensor:
@@ -197,16 +179,13 @@ class CompiledKernels(Kernels):
         if len(weight) > _FEW:
             return h @ weight.t()
         out = h.new_empty(len(h), len(weight))
-        arguments = _array(h), _array(weight), _array(out)
-        self.workers.divide(self._compiled.linear, len(h), *arguments, size=len(weight) * h.numel())
+        self.run("linear", len(h), h, weight, out, size=len(weight) * h.numel())
         return out
 
     def unit_gradients(self, grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
         """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
-        out = torch.empty_like(h)
-        factor = _array(torch.tensor([scale], dtype=h.dtype))
-        arguments = _array(grad), _array(weight), _array(h), factor, _array(out)
-        self.workers.divide(self._compiled.unit_gradients, len(h), *arguments, size=grad.shape[1] * h.numel())
+        out, factor = torch.empty_like(h), torch.tensor([scale], dtype=h.dtype)
+        self.run("unit_gradients", len(h), grad, weight, h, factor, out, size=grad.shape[1] * h.numel())
         return out
 
     # Symmetric normalisation
@@ -220,26 +199,23 @@ class CompiledKernels(Kernels):
     def arc_coefficients(self, batch: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
         values unscaled, and the roots [S·N]."""
-        compiled, divide = self._compiled, self.workers.divide
         values, root = slots.new_empty(batch.num_arcs), slots.new_empty(len(batch.rowptr) - 1)
-        rowptr = _array(batch.rowptr)
-        places = (batch.slot32, slots, _arc_weights(batch, slots), values, root)
-        divide(compiled.arc_roots, len(root), rowptr, *map(_array, places), self.prefetched(slots))
+        places = batch.slot32, slots, _arc_weights(batch, slots), values, root
+        self.run("arc_roots", len(root), batch.rowptr, *places, self.prefetched(slots))
         out = torch.empty_like(values)
-        divide(compiled.scale_arcs, len(root), rowptr, *map(_array, (batch.col32, values, root, out)))
+        self.run("scale_arcs", len(root), batch.rowptr, batch.col32, values, root, out)
         return out, values, root
 
     def slot_gradient(self, batch: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
         """Of the slots, from that of what `arc_coefficients` returned first."""
-        compiled, divide = self._compiled, self.workers.divide
-        at_target, at_source = torch.empty_like(root), torch.empty_like(root)
-        arcs = tuple(map(_array, (batch.rowptr, batch.col32, values, root, grad.contiguous())))
-        divide(compiled.root_gradients, len(root), *arcs, _array(at_target))
-        divide(compiled.source_gradients, len(root), *arcs, _array(at_source), pieces=1)  # each piece reads all arcs
+        at_target, at_source, grad = torch.empty_like(root), torch.empty_like(root), grad.contiguous()
+        arcs = batch.rowptr, batch.col32, values, root, grad
+        self.run("root_gradients", len(root), *arcs, at_target)
+        self.run("source_gradients", len(root), *arcs, at_source, pieces=1)  # each piece reads all arcs
         slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
         out = root.new_empty(len(batch.arcs_of_slot))
-        ends = (batch.arcs_of_slot, batch.row, batch.col32, values, _arc_weights(batch, values), root, slope)
-        divide(compiled.slot_gradients, len(out), *map(_array, ends), arcs[-1], _array(out), self.prefetched(grad))
+        ends = batch.arcs_of_slot, batch.row, batch.col32, values, _arc_weights(batch, values), root, slope
+        self.run("slot_gradients", len(out), *ends, grad, out, self.prefetched(grad))
         return out
 
 
@@ -247,31 +223,32 @@ class Sums:
     """A CSR matrix, of changing values, times sparse features X: where the product has entries, and what they are."""
 
     def __init__(self, kernels: CompiledKernels, rowptr: Tensor, col: Tensor, x: Tensor) -> None:
-        self._compiled, self._divide, width = kernels._compiled, kernels.workers.divide, x.shape[1]
-        self._x = tuple(map(_array, (x.crow_indices(), x.col_indices(), x.values())))
-        self._rows = _array(rowptr), _array(col)
-        self.rowptr = torch.zeros_like(rowptr)
-        begin, none = _array(self.rowptr), self._x[1][:0]
-        places = self._compiled.sum_places
-        self._divide(places, self._rows[0], *self._rows, *self._x[:2], width, begin, none)
-        self.rowptr.copy_(self.rowptr.cumsum(0))
-        self.col = torch.empty(int(self.rowptr[-1]), dtype=col.dtype)
-        self._divide(places, self._rows[0], *self._rows, *self._x[:2], width, begin, _array(self.col))
-        self._places = begin, _array(self.col), width
+        from scipy.sparse import csr_array  # here: only these sums pay for the import
+
+        self._run, self._matrix = kernels.run, (rowptr, col)
+        self._x = x.crow_indices(), x.col_indices(), x.values()
+
+        def pattern(rows: Tensor, cols: Tensor, width: int) -> Any:
+            ones = _array(torch.ones(len(cols), dtype=torch.bool))
+            return csr_array((ones, _array(cols), _array(rows)), shape=(len(rows) - 1, width))
+
+        there = pattern(rowptr, col, x.shape[0]) @ pattern(*self._x[:2], x.shape[1])
+        there.sort_indices()
+        self.rowptr, self.col = torch.from_numpy(there.indptr), torch.from_numpy(there.indices)
+        self._places = there.indptr, there.indices, x.shape[1]
 
     def of(self, values: Tensor) -> Tensor:
         """The product's entries, from the matrix's."""
-        return self._filled(self._compiled.sums, values, len(self.col))
+        return self._filled("sums", values, len(self.col))
 
     def gradient(self, grad: Tensor) -> Tensor:
         """Of the matrix's entries, from that of the product's."""
-        return self._filled(self._compiled.sum_gradients, grad, len(self._rows[1]))
+        return self._filled("sum_gradients", grad, len(self._matrix[1]))
 
-    def _filled(self, kernel: Callable[..., None], given: Tensor, entries: int) -> Tensor:
-        out = given.new_empty(entries)
-        size = len(self._rows[1]) * len(self._x[1]) // max(1, len(self._x[0]) - 1)
-        arguments = *self._rows, _array(given), *self._x, self._places, _array(out)
-        self._divide(kernel, self._rows[0], *arguments, size=size)
+    def _filled(self, kernel: str, given: Tensor, entries: int) -> Tensor:
+        out, (rowptr, col) = given.new_empty(entries), self._matrix
+        size = len(col) * len(self._x[1]) // max(1, len(self._x[0]) - 1)
+        self._run(kernel, rowptr, rowptr, col, given, *self._x, self._places, out, size=size)
         return out
 
 
@@ -282,58 +259,40 @@ class Adam:
 
     def __init__(self, kernels: CompiledKernels, lr: float, like: Tensor) -> None:
         """`like` what is updated."""
-        self._compiled, self._divide = kernels._compiled, kernels.workers.divide
-        self._lr, self._steps, self._dtype = lr, 0, like.dtype
-        self._everywhere = _array(torch.empty(0, dtype=torch.int64))
-        self._rates: Any = None  # of this step
+        self._run, self._lr, self._steps = kernels.run, lr, 0
+        self._nothing, self._everywhere = like.new_empty(0), torch.empty(0, dtype=torch.int64)
+        self._rates = self._nothing  # of this step
 
-    def rule(self, *numbers: Any) -> Any:
-        """A decay and an L1 term, or several such, as `update` reads them."""
-        return _array(torch.tensor(numbers, dtype=self._dtype))
+    def rules(self, *rules: tuple[float, float]) -> Tensor:
+        """A decay and an L1 term for each of what `update` updates."""
+        return self._nothing.new_tensor(rules)
 
     def advance(self) -> None:
         """To the next step."""
         self._steps += 1
         first, second = (1 - beta**self._steps for beta in self._BETAS)
         low, lower = (1 - beta for beta in self._BETAS)
-        self._rates = self.rule(low, lower, self._lr / first, second**-0.5, self._EPSILON)
+        self._rates = self._nothing.new_tensor([low, lower, self._lr / first, second**-0.5, self._EPSILON])
 
     def update(
         self,
         value: Tensor,
         grad: Tensor,
         moments: Tensor,
-        rule: Any,
+        rules: Tensor,
         matrix: Tensor | None = None,
         places: Tensor | None = None,
+        scores: Tensor | None = None,
     ) -> None:
-        """Of values in place, and their two moments [2, n], by a rule.
+        """Of values in place, and their two moments [2, n], by their rule.
 
-        With places [≤ n] in a matrix, whose gradient is given, the values go there.
+        With scores, which have a rule too, of both and their four moments [4, n], from the gradient of their product,
+        which is the matrix. With places [≤ n] in a matrix, whose gradient is given, values or products go there.
         """
-        parts = value, value if matrix is None else matrix, grad
-        self._update(self._compiled.adam, parts, places, moments, rule)
-
-    def update_product(
-        self,
-        weight: Tensor,
-        score: Tensor,
-        matrix: Tensor,
-        grad: Tensor,
-        moments: Tensor,
-        rules: Any,
-        places: Tensor | None = None,
-    ) -> None:
-        """Of weights and scores in place, their four moments [4, n] and their product, which is the matrix, or goes to
-        places in it; its gradient is given."""
-        self._update(self._compiled.adam_product, (weight, score, matrix, grad), places, moments, rules)
-
-    def _update(
-        self, kernel: Callable[..., None], parts: tuple[Tensor, ...], places: Tensor | None, moments: Tensor, rule: Any
-    ) -> None:
-        arrays = [_array(part.view(-1)) for part in parts]
-        at, count = (self._everywhere, moments.shape[1]) if places is None else (_array(places), len(places))
-        self._divide(kernel, count, *arrays, at, _array(moments), rule, self._rates, size=_STEP * moments.numel())
+        parts = value, self._nothing if scores is None else scores, value if matrix is None else matrix, grad
+        at, count = (self._everywhere, moments.shape[1]) if places is None else (places, len(places))
+        flat = [part.view(-1) for part in parts]
+        self._run("adam", count, *flat, at, moments, rules, self._rates, size=_STEP * moments.numel())
 
 
 class _Linear(torch.autograd.Function):

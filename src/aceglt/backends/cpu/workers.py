@@ -32,14 +32,10 @@ class Workers:
         self.worth = worth
         """Operations from which on a kernel has the threads that are lent."""
         self.lent = 1
-        """How many threads these may have."""
+        """How many threads these may have, if torch has fewer."""
         self.offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
         """Kernels under way that a thread which waits may take a share of, with those that do."""
         self._changed = Condition()  # what is offered, or waited for
-
-    def lend(self, threads: int) -> None:
-        """Let large kernels have so many threads, if torch has fewer."""
-        self.lent = threads
 
     def divide(
         self, kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES
@@ -60,9 +56,16 @@ class Workers:
             for piece in left:  # each goes to one thread: the interpreter's lock is held in between
                 kernel(*piece, *arguments)
 
-        with self._offered(take) as helpers:
+        helpers: list[Future[None]] = []  # which take a share; so may threads that wait
+        with self._changed:
+            self.offers[id(helpers)] = take, helpers
+            self._changed.notify_all()
+        try:
             helpers += [self._pool.submit(take) for _ in range(threads - 1)]
             take()
+        finally:
+            with self._changed:
+                self.offers.pop(id(helpers), None)
         for helper in helpers:
             if not helper.cancel():  # what has not begun would find nothing left
                 helper.result()
@@ -87,19 +90,6 @@ class Workers:
             except BaseException as error:
                 helper.set_exception(error)
         return for_what.result()
-
-    @contextmanager
-    def _offered(self, take: Callable[[], None]) -> Iterator[list[Future[None]]]:
-        """Inside, threads that wait may take a share of the work; gives the list of who did."""
-        helpers: list[Future[None]] = []
-        try:
-            with self._changed:
-                self.offers[id(helpers)] = take, helpers
-                self._changed.notify_all()
-            yield helpers
-        finally:
-            with self._changed:
-                self.offers.pop(id(helpers), None)
 
     def _wake(self, _: Future[Any]) -> None:
         with self._changed:
@@ -131,7 +121,7 @@ class Spare:
     def close(self) -> None:
         """Trainings are over."""
         self._pool.shutdown()
-        self._workers.lend(1)
+        self._workers.lent = 1
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -162,7 +152,7 @@ class Spare:
         with self._lock:
             self._trainings += trainings
             self._beside += beside
-            self._workers.lend(max(1, self._cores // max(1, self._trainings + self._beside)))
+            self._workers.lent = max(1, self._cores // max(1, self._trainings + self._beside))
 
 
 def side_by_side(
@@ -173,14 +163,15 @@ def side_by_side(
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
-    turns = _Turns(observer)
-    with _one_thread_each(), ThreadPoolExecutor(workers) as pool:
+    turns, pool, threads = _Turns(observer), ThreadPoolExecutor(workers), torch.get_num_threads()
+    torch.set_num_threads(1)  # of an operation, also in threads that begin from here on
+    try:
         trainings = [pool.submit(train, group, turns) for group in groups]
-        try:
-            wait_for(trainings, return_when=FIRST_EXCEPTION)
-        finally:  # also when this thread is interrupted
-            turns.over = True
-            pool.shutdown(cancel_futures=True)
+        wait_for(trainings, return_when=FIRST_EXCEPTION)
+    finally:  # also when this thread is interrupted
+        turns.over = True
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
     for training in trainings:
         if not training.cancelled() and not isinstance(training.exception(), _Over):
             training.result()  # raises what ended the others
@@ -207,14 +198,3 @@ class _Turns:
             except BaseException:
                 self.over = True
                 raise
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Inside, an operation has one thread, also in threads that begin there."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

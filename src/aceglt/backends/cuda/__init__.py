@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -13,10 +14,8 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone
 from aceglt.backends.base import Place, Start
-from aceglt.backends.cuda.capture import Captured
-from aceglt.backends.fields import FieldPasses, Fields
-from aceglt.backends.reference import PlainElements, PlainPasses, Reference
-from aceglt.numerics import rng
+from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
 from aceglt.numerics.kernels import Kernels
@@ -48,36 +47,28 @@ class TritonKernels(Kernels):
         if not left.is_sparse_csr:
             return super().product(left, dense, out)
         out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
-        return self._spmm(left, dense.contiguous(), out)
+        self._triton.spmm(left, dense.contiguous(), out)
+        return out
 
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.is_sparse_csr:
             return torch.matmul(left, right)
         runs, _, width = right.shape
         out = right.new_empty(runs, left.shape[0], width)
-        self._spmm(left, right.reshape(-1, width), out.view(-1, width), tuple(left.shape))
+        self._triton.spmm(left, right.reshape(-1, width), out.view(-1, width), shared=True)
         return out
-
-    def _spmm(self, left: Tensor, dense: Tensor, out: Tensor, shared: tuple[int, ...] | None = None) -> Tensor:
-        """CSR left · dense; `shared` is left's shape where it serves all runs."""
-        result: Tensor = self._triton.spmm(left.crow_indices(), left.col_indices(), left.values(), dense, out, shared)
-        return result
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
         products: Tensor = self._triton.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
         return products
 
-    def keep_mask(self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool) -> Tensor:
-        return self._keep(key, torch.empty(len(key), n, dtype=dtype, device=key.device), None, drop)
-
-    def keep_rows(self, key: Tensor, rows: Tensor, width: int, drop: float, dtype: torch.dtype) -> Tensor:
-        out = torch.empty(len(key), len(rows), width, dtype=dtype, device=key.device)
-        return self._keep(key, out, rows, drop)
-
-    def _keep(self, key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> Tensor:
-        constants = (rng.GOLDEN, rng.MIX_1, rng.MIX_2)
-        result: Tensor = self._triton.keep(key, out, rows, constants, rng.threshold(drop))
-        return result
+    def keep_mask(
+        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
+    ) -> Tensor:
+        shape = (len(key), n) if rows is None else (len(key), len(rows), n)
+        out = torch.empty(shape, dtype=dtype, device=key.device)
+        self._triton.keep(key, out, rows, drop)
+        return out
 
 
 class Cuda(Reference):
@@ -92,13 +83,53 @@ class Cuda(Reference):
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
-    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> FieldPasses:
-        return FieldPasses(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
+    def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
+        return Passes(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
 
-    def elements(self, backbone: Backbone, start: Start, passes: PlainPasses | None) -> PlainElements:
+    def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton
 
         return FusedElements(backbone, start)
 
     def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
-        return Captured(epoch) if fixed and backbone.chain else epoch
+        return captured(epoch) if fixed and backbone.chain else epoch
+
+
+def captured(function: Callable[[], None]) -> Callable[[], None]:
+    """A CUDA graph of a function: what it launches on the GPU, repeated without Python in between.
+
+    The function has no arguments and results, works in place on GPU tensors, and never waits for the GPU.
+
+    The first call runs it, so that kernels are compiled and libraries prepared; the second records it, and from then on
+    the recording is repeated.
+    """
+    calls: list[Callable[[], None]] = []
+
+    def call() -> None:
+        if len(calls) == 1:
+            calls.append(_record(function).replay)
+        elif not calls:
+            calls.append(function)
+        calls[-1]()
+
+    return call
+
+
+def _record(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """`torch.cuda.graph` would collect garbage and empty the cache besides, which takes longer than to record."""
+    free, total = torch.cuda.mem_get_info()
+    if 2 * free < total:  # give back what recordings before had: during one, torch does not do that by itself
+        torch.cuda.empty_cache()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            function()
+        except BaseException:
+            with suppress(RuntimeError):  # about the recording, which is lost anyway
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph

@@ -14,6 +14,8 @@ from aceglt.backends.cuda.kernels import Adam
 from aceglt.backends.reference import PlainElements
 from aceglt.numerics.masks import Scores
 
+_EDGES = "edge values"  # among names of parameters
+
 
 class FusedElements(PlainElements):
     """A single pass over each matrix makes gradients, updates weights, scores and moments, multiplies weights
@@ -25,13 +27,13 @@ class FusedElements(PlainElements):
         alive = self.backbone.prunable.split(start.masks.weights)
         self._alive = {name: None if bool(part.all()) else part.contiguous() for name, part in alive.items()}
         self._products = super().effective()
-        counts = dict.fromkeys(self.weights, 4 if self.weight_scores else 2) | dict.fromkeys(self.others, 2)
-        parts = {**self.weights, **self.others}
-        self._moments = {name: parts[name].new_zeros(count, *parts[name].shape) for name, count in counts.items()}
-        self._edge_moments = self.edge_values.new_zeros(2, *self.edge_values.shape)
+        parts = {**self.weights, **self.others, _EDGES: self.edge_values}
+        counts = dict.fromkeys(parts, 2) | dict.fromkeys(self.weights, 4 if self.weight_scores else 2)
+        self._moments = {name: part.new_zeros(counts[name], *part.shape) for name, part in parts.items()}
         self._best = [part.clone() for part in self._current()]
         self._better = torch.zeros(start.masks.runs, dtype=torch.bool, device=self.edge_values.device)
         self._never = torch.zeros_like(self._better)
+        self._kept = dict(zip(map(id, self._current()), self._best, strict=True))  # where the best of a tensor is
 
     def effective(self) -> dict[str, Tensor]:
         return self._products if self.weight_scores else self.weights
@@ -39,57 +41,36 @@ class FusedElements(PlainElements):
     def remember(self, better: Tensor) -> None:
         """Noted for the next update, which reads everything anyway; buffers change before it, in the forward pass."""
         self._better.copy_(better)
-        best = self._best_of()
         for part in self.buffers.values():
-            if id(part) in best:
-                keep_best(best[id(part)], part, better)
-
-    def _best_of(self) -> dict[int, Tensor]:
-        """Where the best of each tensor is kept, by its id."""
-        return dict(zip(map(id, self._current()), self._best, strict=True))
+            if id(part) in self._kept:
+                keep_best(self._kept[id(part)], part, better)
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         self._fused.advance(self.edge_values.dtype)
-        best = self._best_of()
+        scoring = self.scoring
         for name, weight in self.weights.items():
-            grad = grads[name].contiguous()
-            if self.weight_scores:
-                self._update_product(name, grad, best)
+            if scoring is not None and self.weight_scores:
+                score = self.weight_scores[name]
+                scores, l1 = (score, self._products[name], self._score_decay), scoring.lambda_weights
+                self._update(name, weight, grads[name], score, l1=l1, clamp=scoring.clamp, scores=scores)
             else:
-                self._update(weight, self._moments[name], grad, best, self._decay, alive=self._alive[name])
+                self._update(name, weight, grads[name], weight, alive=self._alive[name])
         for name, part in self.others.items():
-            self._update(part, self._moments[name], grads[name].contiguous(), best, self._decay)
-        if self.scoring is not None:
+            self._update(name, part, grads[name], part)
+        if scoring is not None:
             assert edges is not None
-            l1, clamp = self.scoring.lambda_edges, self.scoring.clamp
-            self._update(
-                self.edge_values, self._edge_moments, edges.contiguous(), best, self._score_decay, l1=l1, clamp=clamp
-            )
+            part, l1, clamp = self.edge_values, scoring.lambda_edges, scoring.clamp
+            self._update(_EDGES, part, edges, part, self._score_decay, l1=l1, clamp=clamp)
         self._better.zero_()  # an epoch may have further updates, whose old values are not the validated ones
 
     def _update(
-        self, value: Tensor, moments: Tensor, grad: Tensor, best: Mapping[int, Tensor], decay: float, **options: Any
+        self, name: str, value: Tensor, grad: Tensor, judged: Tensor, decay: float | None = None, **options: Any
     ) -> None:
-        kept = best.get(id(value))
+        """One tensor, and what is kept of it (or of its scores), which is `judged`."""
+        kept = self._kept.get(id(judged))
         target, better = (value, self._never) if kept is None else (kept, self._better)
-        self._fused.update(value, moments, grad, target, better, decay, **options)
-
-    def _update_product(self, name: str, grad: Tensor, best: Mapping[int, Tensor]) -> None:
-        assert self.scoring is not None
-        weight, score = self.weights[name], self.weight_scores[name]
-        self._fused.update_product(
-            weight,
-            score,
-            self._products[name],
-            self._moments[name],
-            grad,
-            best[id(score)],
-            self._better,
-            self._decay,
-            self._score_decay,
-            self.scoring.lambda_weights,
-            self.scoring.clamp,
-        )
+        decay = self._decay if decay is None else decay
+        self._fused.update(value, self._moments[name], grad.contiguous(), target, better, decay, **options)
 
     def best_params(self) -> Params:
         self._keep_last()

@@ -5,12 +5,12 @@ Use them through `aceglt.backends.cuda`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from aceglt.numerics import rng
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam
 
@@ -80,13 +80,17 @@ def _keep_kernel(
 
 
 @triton.jit
-def _adam(value, mean, square, grad, corrections, lr, BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr):
-    """One element's new value and moments."""
+def _step(value, grad, moments, place, inside, total, corrections, lr, BETA1, BETA2, EPSILON):
+    """New values of elements after a step of Adam; their moments are updated in place."""
+    mean = tl.load(moments + place, mask=inside, other=0.0)
+    square = tl.load(moments + total + place, mask=inside, other=0.0)
     mean = mean + (1.0 - BETA1) * (grad - mean)
     square = BETA2 * square + (1.0 - BETA2) * grad * grad
+    tl.store(moments + place, mean, mask=inside)
+    tl.store(moments + total + place, square, mask=inside)
     rate = lr / tl.load(corrections)
     denominator = tl.sqrt(square) / tl.load(corrections + 1) + EPSILON
-    return value - rate * (mean / denominator), mean, square
+    return value - rate * (mean / denominator)
 
 
 @triton.jit
@@ -97,49 +101,9 @@ def _sign(value):
 @triton.jit
 def _update_kernel(
     value,
-    moments,
-    grad,
-    alive,
-    kept,
-    better,
-    corrections,
-    lr,
-    decay,
-    l1,
-    size,
-    total,
-    MASKED: tl.constexpr,
-    CLAMP: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BETA1: tl.constexpr,
-    BETA2: tl.constexpr,
-    EPSILON: tl.constexpr,
-):
-    """Adam for elements that act as they are. The old value is kept where its run was better than ever before."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < total
-    v = tl.load(value + place, mask=inside, other=0.0)
-    g = tl.load(grad + place, mask=inside, other=0.0)
-    if MASKED:
-        g = tl.where(tl.load(alive + place, mask=inside, other=0) != 0, g, 0.0)
-    keep = tl.load(better + place // size, mask=inside, other=0) != 0
-    tl.store(kept + place, v, mask=inside & keep)
-    g += l1 * _sign(v) + decay * v
-    m = tl.load(moments + place, mask=inside, other=0.0)
-    q = tl.load(moments + total + place, mask=inside, other=0.0)
-    v, m, q = _adam(v, m, q, g, corrections, lr, BETA1, BETA2, EPSILON)
-    if CLAMP:
-        v = tl.minimum(tl.maximum(v, 0.0), 1.0)
-    tl.store(value + place, v, mask=inside)
-    tl.store(moments + place, m, mask=inside)
-    tl.store(moments + total + place, q, mask=inside)
-
-
-@triton.jit
-def _product_kernel(
-    weight,
     score,
-    effective,
+    product,
+    alive,
     moments,
     grad,
     kept,
@@ -151,54 +115,55 @@ def _product_kernel(
     l1,
     size,
     total,
+    SCORED: tl.constexpr,
+    MASKED: tl.constexpr,
     CLAMP: tl.constexpr,
     BLOCK: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ):
-    """Adam for weights and their scores from the gradient of their product, and the new product.
+    """Adam for elements that act as they are; if SCORED, for weights and their scores from the gradient of their
+    product, and the new product. Old values (or scores) are kept where their run was better than ever before.
 
-    Where both are 0, both gradients are: what is dead stays dead.
+    Where a weight and its score are 0, both gradients are: what is dead stays dead.
     """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < total
-    w = tl.load(weight + place, mask=inside, other=0.0)
-    s = tl.load(score + place, mask=inside, other=0.0)
+    v = tl.load(value + place, mask=inside, other=0.0)
     g = tl.load(grad + place, mask=inside, other=0.0)
-    keep = tl.load(better + place // size, mask=inside, other=0) != 0
-    tl.store(kept + place, s, mask=inside & keep)
-    gw = g * s + decay * w
-    gs = g * w + l1 * _sign(s) + score_decay * s
-    m = tl.load(moments + place, mask=inside, other=0.0)
-    q = tl.load(moments + total + place, mask=inside, other=0.0)
-    w, m, q = _adam(w, m, q, gw, corrections, lr, BETA1, BETA2, EPSILON)
-    tl.store(moments + place, m, mask=inside)
-    tl.store(moments + total + place, q, mask=inside)
-    score_moments = moments + total + total  # added one by one: a product could exceed 32 bits
-    m = tl.load(score_moments + place, mask=inside, other=0.0)
-    q = tl.load(score_moments + total + place, mask=inside, other=0.0)
-    s, m, q = _adam(s, m, q, gs, corrections, lr, BETA1, BETA2, EPSILON)
-    tl.store(score_moments + place, m, mask=inside)
-    tl.store(score_moments + total + place, q, mask=inside)
-    if CLAMP:
-        s = tl.minimum(tl.maximum(s, 0.0), 1.0)
-    tl.store(weight + place, w, mask=inside)
-    tl.store(score + place, s, mask=inside)
-    tl.store(effective + place, w * s, mask=inside)
+    keep = inside & (tl.load(better + place // size, mask=inside, other=0) != 0)
+    if SCORED:
+        s = tl.load(score + place, mask=inside, other=0.0)
+        tl.store(kept + place, s, mask=keep)
+        to_value, to_score = g * s + decay * v, g * v + l1 * _sign(s) + score_decay * s
+        v = _step(v, to_value, moments, place, inside, total, corrections, lr, BETA1, BETA2, EPSILON)
+        score_moments = moments + total + total  # added one by one: a product could exceed 32 bits
+        s = _step(s, to_score, score_moments, place, inside, total, corrections, lr, BETA1, BETA2, EPSILON)
+        if CLAMP:
+            s = tl.minimum(tl.maximum(s, 0.0), 1.0)
+        tl.store(score + place, s, mask=inside)
+        tl.store(product + place, v * s, mask=inside)
+    else:
+        tl.store(kept + place, v, mask=keep)
+        if MASKED:
+            g = tl.where(tl.load(alive + place, mask=inside, other=0) != 0, g, 0.0)
+        g += l1 * _sign(v) + decay * v
+        v = _step(v, g, moments, place, inside, total, corrections, lr, BETA1, BETA2, EPSILON)
+        if CLAMP:
+            v = tl.minimum(tl.maximum(v, 0.0), 1.0)
+    tl.store(value + place, v, mask=inside)
 
 
-def spmm(
-    rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, shared: tuple[int, int] | None
-) -> Tensor:
-    """out = matrix · dense, both [lines, width]; `shared` (rows, columns) if one matrix serves all runs' lines."""
+def spmm(matrix: Tensor, dense: Tensor, out: Tensor, shared: bool = False) -> None:
+    """out = CSR matrix · dense, both [lines, width]; `shared` if one matrix serves all runs' lines."""
     lines, width = out.shape
-    rows, columns = shared or (lines, 0)
+    rows, columns = matrix.shape if shared else (lines, 0)
     if lines and width:
         wide = min(128, triton.next_power_of_2(width))
         grid = (rows, triton.cdiv(width, wide), lines // rows)
-        _spmm_kernel[grid](out, rowptr, col, values, dense, columns, width, 8, wide, num_warps=1)
-    return out
+        parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+        _spmm_kernel[grid](out, *parts, dense, columns, width, 8, wide, num_warps=1)
 
 
 def sddmm(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -211,14 +176,12 @@ def sddmm(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def keep(key: Tensor, out: Tensor, rows: Tensor | None, constants: tuple[int, int, int], threshold: int) -> Tensor:
+def keep(key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> None:
     """Fill out [S, …] with 1 where elements stay; with `rows`, out is [S, len(rows), width] of a larger matrix."""
     if out.numel():
-        grid = (triton.cdiv(out.numel(), 1024),)
-        shape = (out[0].numel(), out.shape[-1], out.numel())
-        picked = rows is not None
-        _keep_kernel[grid](out, key, rows if picked else key, *shape, *constants, threshold, picked, 1024)
-    return out
+        grid, picked = (triton.cdiv(out.numel(), 1024),), rows is not None
+        shape, constants = (out[0].numel(), out.shape[-1], out.numel()), (rng.GOLDEN, rng.MIX_1, rng.MIX_2)
+        _keep_kernel[grid](out, key, rows if picked else key, *shape, *constants, rng.threshold(drop), picked, 1024)
 
 
 class Adam:
@@ -246,50 +209,20 @@ class Adam:
         better: Tensor,
         decay: float,
         l1: float = 0.0,
-        alive: Tensor | None = None,
         clamp: bool = False,
+        alive: Tensor | None = None,
+        scores: tuple[Tensor, Tensor, float] | None = None,
     ) -> None:
-        """One step of `value` [S, …] in place; moments [2, S, …], better [S] says whose old values go to `kept`."""
-        total = value.numel()
-        if total:
-            self._launch(
-                _update_kernel,
-                total,
-                (value, moments, grad, value if alive is None else alive, kept, better, self.corrections),
-                (self.lr, decay, l1, total // len(value), total),
-                {"MASKED": alive is not None, "CLAMP": clamp},
-            )
+        """One step of `value` [S, …] in place; moments [2, S, …], better [S] says whose old values go to `kept`.
 
-    def update_product(
-        self,
-        weight: Tensor,
-        score: Tensor,
-        effective: Tensor,
-        moments: Tensor,
-        grad: Tensor,
-        kept: Tensor,
-        better: Tensor,
-        decay: float,
-        score_decay: float,
-        l1: float,
-        clamp: bool,
-    ) -> None:
-        """One step of weights and scores [S, …] and their product, all in place; moments [4, S, …]."""
-        total = weight.numel()
+        `scores` are those of weights, their product and the scores' decay, which are updated too, from the gradient of
+        the product; moments [4, S, …], and the old scores are kept. L1 and clamping are then theirs.
+        """
+        total, block = value.numel(), 1024
         if total:
-            self._launch(
-                _product_kernel,
-                total,
-                (weight, score, effective, moments, grad, kept, better, self.corrections),
-                (self.lr, decay, score_decay, l1, total // len(weight), total),
-                {"CLAMP": clamp},
+            score, product, score_decay = scores or (value, value, 0.0)
+            _update_kernel[(triton.cdiv(total, block),)](
+                *(value, score, product, value if alive is None else alive, moments, grad, kept, better),
+                *(self.corrections, self.lr, decay, score_decay, l1, total // len(value), total),
+                *(scores is not None, alive is not None, clamp, block, _BETA1, _BETA2, _EPSILON),
             )
-
-    @staticmethod
-    def _launch(
-        kernel: Any, total: int, tensors: tuple[Tensor, ...], numbers: tuple[float, ...], flags: dict[str, bool]
-    ) -> None:
-        block = 1024
-        kernel[(triton.cdiv(total, block),)](
-            *tensors, *numbers, **flags, BLOCK=block, BETA1=_BETA1, BETA2=_BETA2, EPSILON=_EPSILON
-        )
