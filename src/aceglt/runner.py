@@ -37,9 +37,8 @@ from aceglt.searches.state import State
 from aceglt.searches.statistics import best_level
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
-from aceglt.training.determinism import deterministic_torch
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
-from aceglt.training.setup import build_backbone, build_parts, pick_device
+from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device
 from aceglt.version import __version__
 
 if TYPE_CHECKING:

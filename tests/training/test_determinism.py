@@ -19,8 +19,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
 from aceglt.runs.directory import read_json
 from aceglt.tickets.ticket import Ticket
-from aceglt.training.determinism import deterministic_torch
 from aceglt.training.fit import fit
+from aceglt.training.setup import deterministic_torch
 
 ACE: dict[str, Any] = {"method": "ace", "signal": "teacher", "method_options": {"rounds": 1, "refine_epochs": 2}}
 

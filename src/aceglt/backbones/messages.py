@@ -29,10 +29,6 @@ class Arcs(NamedTuple):
         assert self.scores is not None
         return torch.where(self.scores < 0, -1.0, 1.0).to(self.scores.dtype)
 
-    def code(self, edge_index: Tensor) -> Tensor:
-        """One number for each arc between the graph's nodes, ascending in the order of arcs."""
-        return edge_index[1] * self.num_nodes + edge_index[0]
-
 
 class Messages:
     """Multiplies the messages of a model's layers by the scores of the arcs that they go along.
@@ -78,8 +74,9 @@ def _along(values: Tensor, arcs: Arcs, edge_index: Tensor) -> Tensor:
     1 for edges that are not the graph's."""
     if edge_index is arcs.edge_index:
         return values
-    known = torch.cat([arcs.code(arcs.edge_index), edge_index.new_full((1,), arcs.num_nodes**2)])
-    wanted = arcs.code(edge_index)
+    # One number for each arc between the graph's nodes, ascending in the order of arcs.
+    code, wanted = (index[1] * arcs.num_nodes + index[0] for index in (arcs.edge_index, edge_index))
+    known = torch.cat([code, code.new_full((1,), arcs.num_nodes**2)])
     position = torch.searchsorted(known, wanted)
     position = torch.where(known[position] == wanted, position, len(values))
     return torch.cat([values, values.new_ones(1)])[position]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,18 +21,13 @@ _TOLERANCE = 1e-5  # relative difference above which outputs differ
 _USES = "its forward must be forward(x, edge_index) or forward(x, edge_index, edge_weight)"
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """What is known of a model that can be used."""
 
-    takes_weight: bool
-    """Whether forward has a parameter `edge_weight`."""
-    weighted: frozenset[str]
-    """Message-passing layers whose outputs depend on it."""
-    widths: tuple[int, ...]
-    """Of the messages, one for each time that they are passed on."""
-    used: frozenset[str]
-    """Parameters that the outputs depend on."""
+    takes_weight: bool  # whether forward has a parameter `edge_weight`
+    weighted: frozenset[str]  # message-passing layers whose outputs depend on it
+    widths: tuple[int, ...]  # of the messages, one for each time that they are passed on
+    used: frozenset[str]  # parameters that the outputs depend on
 
 
 def probe(module: Module, name: str, graph: Graph, x: Tensor, out_features: int) -> Findings:

@@ -1,6 +1,6 @@
 """The command line. Heavy imports happen inside the commands, so that --help answers at once."""
 
-from aceglt.cli import pages, searches, tickets  # noqa: F401  commands, in the order of the help
+from aceglt.cli import commands  # noqa: F401
 from aceglt.cli.options import read_seeds
 from aceglt.cli.shell import app, main
 

@@ -21,9 +21,8 @@ from aceglt.problems.own import customise
 from aceglt.searches.levels import SearchObserver, outputs
 from aceglt.searches.statistics import Readings, paired_t_test, winning
 from aceglt.tickets.ticket import Ticket
-from aceglt.training.determinism import deterministic_torch
 from aceglt.training.fit import fit
-from aceglt.training.setup import build_backbone, build_parts, pick_device
+from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,9 @@ def count() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def rank() -> int:
-    """The number of this one."""
-    return dist.get_rank() if count() > 1 else 0
-
-
 def mine(items: Sequence[T]) -> Sequence[T]:
     """Every process's own share."""
-    return items[rank() :: count()]
+    return items[dist.get_rank() :: count()] if count() > 1 else items
 
 
 def add_up(tensors: Sequence[Tensor]) -> None:

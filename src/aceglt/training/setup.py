@@ -1,8 +1,10 @@
-"""What a configuration trains with: a backbone for the problem, the parts of its graph, a device."""
+"""What a configuration trains with: a backbone for the problem, the parts of its graph, a device, determinism."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -67,3 +69,27 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # kernels and recordings go to the current one
     return device
+
+
+@contextmanager
+def deterministic_torch(wanted: bool) -> Iterator[None]:
+    """Hold torch to deterministic algorithms in this block, if wanted; where it has none, that is a ConfigError.
+
+    Torch's own settings are put back afterwards. cuBLAS reads its setting when it is first used, so a process that has
+    used it before must have set CUBLAS_WORKSPACE_CONFIG to :4096:8 or :16:8 itself.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as problem:
+        if "deterministic" not in str(problem):
+            raise
+        raise ConfigError(f"this cannot be computed deterministically ({str(problem).splitlines()[0]})") from None
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

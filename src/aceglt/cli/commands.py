@@ -1,4 +1,4 @@
-"""The commands that search: one search, a grid of them, a table of the paper."""
+"""The commands, in the order of the help: those that show what is there, that search, and that use a ticket."""
 
 from __future__ import annotations
 
@@ -10,15 +10,55 @@ from typing import Any
 
 import typer
 
-from aceglt.cli.options import read_seeds, with_help, with_settings
-from aceglt.cli.shell import app, console, errors, guarded
+from aceglt.cli.options import command, read_seeds
+from aceglt.cli.shell import console, errors, say
 from aceglt.errors import ConfigError
 
 
-@app.command()
-@guarded
-@with_settings
-@with_help
+@command
+def show(path: Path, *, levels: bool = False) -> None:
+    """Say what a run found, in ten lines, or what a ticket is."""
+    from aceglt.report import terminal as pages
+    from aceglt.runs.directory import is_run, results_of
+
+    if path.is_dir():
+        if not is_run(path):
+            raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+        pages.print_run(console, path, results_of(path), levels)
+        return
+    from aceglt.tickets.ticket import Ticket
+
+    pages.print_ticket(console, Ticket.load(path))
+
+
+@command
+def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
+    """Write one self-contained page about a run, or about several side by side."""
+    from aceglt.report import load_runs, write_report
+    from aceglt.report.static import check_static, write_static
+
+    if static is not None:
+        check_static(format)
+    path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; -o takes the HTML file to write")
+    views = load_runs(runs, path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(views, path)
+    plots = [] if static is None else write_static(views, static, format)
+    for file in (path, *plots):
+        say(str(file))
+
+
+@command
+def datasets(*, data_root: Path | None = None) -> None:
+    """List the known datasets and which of them are present."""
+    from aceglt.report import terminal as pages
+
+    pages.print_datasets(console, data_root)
+
+
+@command
 def search(
     settings: dict[str, Any],
     *,
@@ -59,9 +99,7 @@ def search(
         console.print(f"no report: {note}", highlight=False, markup=False)
 
 
-@app.command()
-@guarded
-@with_help
+@command
 def sweep(
     grid: Path,
     *,
@@ -95,9 +133,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-@app.command()
-@guarded
-@with_help
+@command
 def reproduce(
     name: str | None = None,
     *,
@@ -143,3 +179,87 @@ def reproduce(
         **settings,
     )  # fmt: skip
     listing.print_reproduction(console, result)
+
+
+@command
+def evaluate(
+    ticket: Path,
+    *,
+    seeds: int = 5,
+    device: str = "auto",
+    deterministic: bool = False,
+    data_root: Path | None = None,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    loss: str | None = None,
+    metric: str | None = None,
+) -> None:
+    """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
+    from aceglt.report.progress import SearchProgress
+    from aceglt.report.terminal import print_evaluation
+    from aceglt.tickets.evaluation import evaluate as run_evaluation
+    from aceglt.tickets.ticket import Ticket
+
+    loaded = Ticket.load(ticket)
+    with SearchProgress(errors, 3, loaded.config.training.epochs, loaded.config.training.epochs, seeds) as progress:
+        result = run_evaluation(
+            loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
+            backbone=backbone, loss=loss, metric=metric, deterministic=deterministic,
+        )  # fmt: skip
+    print_evaluation(console, loaded, result)
+
+
+@command
+def predict(
+    ticket: Path,
+    *,
+    out: Path,
+    unseen: str = "error",
+    device: str = "auto",
+    data_root: Path | None = None,
+    dataset: str | None = None,
+) -> None:
+    """Predict the class of every node with a ticket's compact model."""
+    from aceglt.tickets.export import write_csv
+    from aceglt.tickets.ticket import Ticket
+    from aceglt.training.setup import pick_device
+
+    loaded = Ticket.load(ticket)
+    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
+    write_csv(out, probabilities, loaded.several)
+    say(f"{len(probabilities):,} predictions: {out}")
+
+
+@command
+def bench(
+    ticket: Path,
+    *,
+    repeats: int = 30,
+    json_file: Path | None = None,
+    plot: Path | None = None,
+    device: str = "auto",
+    data_root: Path | None = None,
+    dataset: str | None = None,
+) -> None:
+    """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
+    from aceglt.files import write_json
+    from aceglt.report.terminal import print_benchmark
+    from aceglt.tickets.bench import benchmark, write_plot
+    from aceglt.tickets.ticket import Ticket
+
+    loaded = Ticket.load(ticket)
+    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats)
+    print_benchmark(console, result)
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if plot is not None:
+        write_plot(result, plot)
+
+
+@command
+def export(ticket: Path, out: Path, *, format: str = "pyg") -> None:
+    """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
+    from aceglt.tickets.ticket import Ticket
+
+    path = Ticket.load(ticket).export(out, format)
+    say(f"exported: {path} (see its README.md)")
