@@ -183,8 +183,7 @@ TUPLES = ("seeds", "prunable")
 @cache
 def hints() -> dict[str, Any]:
     """Every setting's type, by its name."""
-    found = {name: hint for kind in _KINDS for name, hint in type_hints(kind).items()}
-    return {name: found[name] for name in SETTINGS}
+    return {name: type_hints(kind)[name] for kind in _KINDS for name in settings_of(kind)}
 
 
 def check_known(values: Mapping[str, Any]) -> None:
