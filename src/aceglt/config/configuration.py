@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -159,10 +159,6 @@ class Config(Group):
     def identity(self) -> dict[str, Any]:
         """What may not change when a run is continued."""
         return {name: value for name, value in self.to_dict().items() if name not in STEERING}
-
-    def stops(self) -> dict[str, Any]:
-        """When to stop."""
-        return asdict(self.stopping)
 
 
 GROUPS: dict[str, type[Group]] = {
