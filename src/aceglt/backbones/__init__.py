@@ -10,8 +10,10 @@ from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
 from aceglt.backbones.resgcn import ResGCN
+from aceglt.config.groups import BACKBONE_OPTIONS
+from aceglt.config.own import built_in
 
-BACKBONES: dict[str, Callable[..., Backbone]] = {"gcn": GCN, "gin": GIN, "gat": GAT, "resgcn": ResGCN}
+BACKBONES: dict[str, Callable[..., Backbone]] = built_in("backbones", BACKBONE_OPTIONS)
 
 
 def build(name: str, in_features: int, out_features: int, hidden: int = 512, **options: Any) -> Backbone:

@@ -13,7 +13,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
@@ -64,6 +64,16 @@ def load(name: str, part: str) -> Any:
             raise ConfigError(f"{part} '{name}': {module_name} has no '{path}'")
         thing = getattr(thing, attribute)
     return thing
+
+
+def built_in(package: str, names: Iterable[str], attribute: str = "name") -> dict[str, Any]:
+    """The classes of a package of aceglt's by name: each is in the module of that name, and has it as `attribute`."""
+    found = {}
+    for name in names:
+        module = importlib.import_module(f"aceglt.{package}.{name}")
+        own = [kind for kind in vars(module).values() if getattr(kind, "__module__", None) == module.__name__]
+        found[name] = next(kind for kind in own if getattr(kind, attribute, None) == name)
+    return found
 
 
 def name_of(thing: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from aceglt.config.methods import METHOD_OPTIONS
+from aceglt.config.own import built_in
 from aceglt.methods.ace import Ace
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.methods.gebt import Gebt
 from aceglt.methods.random import Random
 from aceglt.methods.ugs import Ugs
 
-METHODS: dict[str, type[Method]] = {"random": Random, "ugs": Ugs, "gebt": Gebt, "ace": Ace}
+METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = ["METHODS", "Ace", "Gebt", "Level", "Method", "Random", "Selection", "Ugs"]

@@ -6,14 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from aceglt.config import Config
-from aceglt.config.own import is_own
+from aceglt.config.groups import TASK_OPTIONS
+from aceglt.config.own import built_in, is_own
 from aceglt.datasets.base import GraphData
 from aceglt.problems.base import Problem
 from aceglt.problems.inductive import InductiveProblem
 from aceglt.problems.link import LinkProblem
 from aceglt.problems.node import NodeProblem
 
-TASKS: dict[str, type[Problem]] = {"node": NodeProblem, "inductive": InductiveProblem, "link": LinkProblem}
+TASKS: dict[str, type[Problem]] = built_in("problems", TASK_OPTIONS, "task")
 Problem.tasks = TASKS
 
 

@@ -147,7 +147,7 @@ class _Trainer:
 
     def _epoch(self) -> None:
         """Validate what the last epoch left, and train it for one more."""
-        weights, edge_values = self._leaves()
+        weights, edge_values = self._leaves()  # W times its scores, and the edges' scores (Equation 2)
         step = self.passes.step({**weights, **self.elements.buffers}, edge_values)
         judged, buffers = step.validate(), self.elements.buffers
         if buffers:  # the training pass changes them
@@ -157,7 +157,7 @@ class _Trainer:
         grads, edges = _gradients(loss.sum(), weights, edge_values)
         if not buffers:  # validation may have run beside the training pass
             self._judge(judged())
-        self.elements.update(grads, edges)
+        self.elements.update(grads, edges)  # λ · sign(score) is added, then a step of Adam; what is dead stays 0
         self.progress.trained(loss.detach())
 
     def _loss(self, step: Step, weights: Weights, key: Tensor) -> Tensor:
