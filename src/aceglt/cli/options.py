@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from aceglt.cli.shell import app, guarded
 from aceglt.config import MAX_SEEDS, SETTINGS, hints
 from aceglt.errors import ConfigError
 
@@ -22,11 +23,13 @@ _TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce
 _PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 
 
-def with_help(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer wants it: arguments are positional, options are keywords, and all have their help."""
-    parameters = signature(command, eval_str=True).parameters.values()
-    _declare(command, [_with_help(command.__name__, part) for part in parameters])
-    return command
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a command: positional parameters are arguments, keywords options, and all have their help."""
+    parameters = signature(function, eval_str=True).parameters
+    _declare(function, [_with_help(function.__name__, part) for part in parameters.values()])
+    made = _with_settings(function) if "settings" in parameters else function
+    app.command()(guarded(made))
+    return function
 
 
 def _with_help(command: str, part: Parameter) -> Parameter:
@@ -48,7 +51,7 @@ def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> N
     command.__annotations__ = {part.name: part.annotation for part in parameters}
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for every setting of a search; its argument `settings` holds what the user chose."""
     own = [part for part in signature(command).parameters.values() if part.name != "settings"]
 
@@ -73,8 +76,8 @@ def _parameter(name: str) -> Parameter:
     help = escape(about["help"].format(default=field.default))
     made = typer.Option(*about["options"], help=help, rich_help_panel=about["panel"], show_default=about["shown"])
     default = False if flag else field.default if about["shown"] else None
-    taken: Any = bool if flag else text.get(name, kind) | None
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, made])
+    wanted = bool if flag else text.get(name, kind) | None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, made])
 
 
 def read_seeds(text: str) -> Sequence[int] | int:
