@@ -8,7 +8,8 @@ import torch
 
 from aceglt import datasets
 from aceglt.backbones import build
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems import NodeProblem
@@ -20,7 +21,7 @@ from benchmarks.reference import Reference
 
 HIDDEN = 512
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
-SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="best")
+SCORING = ScoreTraining(1e-4, 1e-4, decay=True, clamp=False, epoch="best")
 SECONDS = 1.0  # that a measurement may take, before repetitions
 _SLOW = 4.0  # seconds from which on one measurement has to do
 

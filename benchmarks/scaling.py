@@ -25,7 +25,8 @@ from rich.table import Table
 import aceglt
 from aceglt import datasets
 from aceglt.backbones import Backbone, build
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem, Soft
@@ -146,7 +147,7 @@ def score_epochs(
     device = problem.device
     start, key = backbone.init([0], device), rng.keys([0], "bench", device=device)
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges), device)
-    scoring, clock = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="best"), Clock(device)
+    scoring, clock = ScoreTraining(1e-4, 1e-4, decay=True, clamp=False, epoch="best"), Clock(device)
     _reset_peak(device)
     training = Training(lr=0.01, weight_decay=5e-4)
     fit(

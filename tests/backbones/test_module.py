@@ -19,6 +19,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, models
 
 from aceglt.backbones import GAT, GCN, GIN, Backbone, Dropout, Params
 from aceglt.backbones.module import ModuleBackbone
+from aceglt.config import Training
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
@@ -26,12 +27,12 @@ from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.searches.levels import inference_macs
 from aceglt.training import fit as train
-from aceglt.training.fit import Fit, Scoring, Training, fit
+from aceglt.training.fit import Fit, ScoreTraining, fit
 
 NODES, FEATURES, CLASSES = 12, 5, 3
 GRAPH = random_graph()
 X = torch.randn(NODES, FEATURES, generator=torch.Generator().manual_seed(1))
-SCORING = Scoring(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
 READY = {
     "GCN": lambda: models.GCN(FEATURES, 6, 2, CLASSES),
     "GraphSAGE": lambda: models.GraphSAGE(FEATURES, 6, 2, CLASSES, norm="batch_norm"),
@@ -223,14 +224,14 @@ def transposed(flat: Tensor, i: int, o: int) -> Tensor:
     return torch.cat([part.transpose(1, 2).flatten(1) for part in shaped], dim=1)
 
 
-def train_both(model: Callable[[int, int], Module], kind: Any, scoring: Scoring | None) -> tuple[Fit, Fit, Any]:
+def train_both(model: Callable[[int, int], Module], kind: Any, scoring: ScoreTraining | None) -> tuple[Fit, Fit, Any]:
     """Our backbone and the user's, from the same weights, with the same masks."""
     problem, own = problem_backbone(model)
     i, o = problem.x.shape[1], problem.num_classes
     ours = kind(i, o, 6, dropout=0.0)
     start = ours.init([0, 1])
     masks = random_masks(Counts(ours.prunable.size, problem.graph.num_edges), Counts(60, 40), (0, 1))
-    key, how = rng.keys([0, 1], "test"), Training(0.02, 1e-3)
+    key, how = rng.keys([0, 1], "test"), Training(lr=0.02, weight_decay=1e-3)
     expected = fit(problem, ours, start, masks, 12, how, key, scoring=scoring)
     start = Params(transposed(start.prunable, i, o), start.other.new_zeros(2, own.other.size))
     masks = Masks(transposed(masks.weights, i, o), masks.edges)
@@ -276,13 +277,20 @@ def test_attention_agrees_with_the_built_in_backbone() -> None:
 # Randomness and state
 
 
-def train_normed(seeds: tuple[int, ...], scoring: Scoring | None = None, epochs: int = 6) -> Fit:
+def train_normed(seeds: tuple[int, ...], scoring: ScoreTraining | None = None, epochs: int = 6) -> Fit:
     problem, backbone = problem_backbone(Normed)
     masks = Masks.full(len(seeds), Counts(backbone.prunable.size, problem.graph.num_edges))
     start = backbone.init(seeds)
     before = start.other.clone()
     result = fit(
-        problem, backbone, start, masks, epochs, Training(0.02, 1e-3), rng.keys(seeds, "test"), scoring=scoring
+        problem,
+        backbone,
+        start,
+        masks,
+        epochs,
+        Training(lr=0.02, weight_decay=1e-3),
+        rng.keys(seeds, "test"),
+        scoring=scoring,
     )
     assert torch.equal(start.other, before)
     return result
@@ -348,7 +356,7 @@ def test_batch_normalisation_goes_as_in_a_plain_training_loop() -> None:
     problem, backbone = problem_backbone(lambda i, o: Normed(i, o, dropout=0.0))
     start = backbone.init([0])
     full = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
-    found = fit(problem, backbone, start, full, 4, Training(0.02, 1e-3), rng.keys([0], "test"))
+    found = fit(problem, backbone, start, full, 4, Training(lr=0.02, weight_decay=1e-3), rng.keys([0], "test"))
     module = Normed(problem.x.shape[1], problem.num_classes, dropout=0.0)
     module.load_state_dict({name: part[0].clone() for name, part in backbone.weights(start).items()})
     optimiser = torch.optim.Adam(module.parameters(), lr=0.02, weight_decay=1e-3)
@@ -382,7 +390,9 @@ def test_frozen_parameters_and_buffers_of_each_seed_stay_as_they_are() -> None:
     assert backbone.buffers == {"map.weight", "map.bias", "shift", "order"}
     assert not torch.equal(start.other[0], start.other[1])
     full = Masks.full(2, Counts(backbone.prunable.size, problem.graph.num_edges))
-    params = fit(problem, backbone, start, full, 3, Training(0.02, 1e-2), rng.keys([0, 1], "test")).params
+    params = fit(
+        problem, backbone, start, full, 3, Training(lr=0.02, weight_decay=1e-2), rng.keys([0, 1], "test")
+    ).params
     assert params is not None
     for name in backbone.buffers:
         assert torch.equal(backbone.weights(params)[name], backbone.weights(start)[name])

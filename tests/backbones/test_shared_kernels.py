@@ -7,19 +7,20 @@ import torch
 from samples import tiny_problem
 
 from aceglt.backbones import BACKBONES, build
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.training.fit import fit
 
 TRAINING = Training(lr=0.01, weight_decay=5e-4)
-SCORING = Scoring(1e-4, 1e-4, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(1e-4, 1e-4, decay=True, clamp=False, epoch="last")
 
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("name", BACKBONES)
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
-def test_runs_that_share_kernels_agree_with_runs_one_by_one(name: str, scoring: Scoring | None) -> None:
+def test_runs_that_share_kernels_agree_with_runs_one_by_one(name: str, scoring: ScoreTraining | None) -> None:
     problem = tiny_problem()
     seeds = (0, 1, 2)
     layers = {"layers": 3} if name == "resgcn" else {}

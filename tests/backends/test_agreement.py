@@ -19,8 +19,9 @@ from aceglt.backbones import GAT, GCN, GIN, Backbone, Dropout, ResGCN
 from aceglt.backbones.base import Params
 from aceglt.backbones.module import ModuleBackbone
 from aceglt.backends import Backend, Cpu, Reference
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems import Problem
@@ -32,7 +33,7 @@ MODES = ("weights", "scores", "teacher")
 EPOCHS = 5
 HIDDEN = 48
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
-SCORING = Scoring(lambda_edges=1e-3, lambda_weights=1e-3, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(lambda_edges=1e-3, lambda_weights=1e-3, decay=True, clamp=False, epoch="last")
 
 
 class OwnSage(torch.nn.Module):
@@ -183,7 +184,7 @@ def trained(backend: Backend, case: Case) -> dict[str, Tensor]:
         start,
         case.masks,
         EPOCHS,
-        Training(1e-3, 5e-4),
+        Training(lr=1e-3, weight_decay=5e-4),
         key,
         scoring=None if case.mode == "weights" else SCORING,
         soft=soft,

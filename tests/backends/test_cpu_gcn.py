@@ -11,10 +11,11 @@ from torch import Tensor
 
 from aceglt.backbones import GCN, Dropout
 from aceglt.backends import Cpu
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.graph import GraphBatch
 from aceglt.numerics.kernels import PLAIN
@@ -25,7 +26,7 @@ from aceglt.training.fit import Fit, fit
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("double")
 KEY = rng.keys((3,), "pass")
-SCORING = Scoring(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
 COMPILED = CompiledKernels(worth=0)
 KINDS = pytest.mark.parametrize(
     "kind", [{}, {"directed": True}, {"weighted": True}], ids=["plain", "directed", "weighted"]
@@ -103,7 +104,7 @@ def popular_problem() -> Problem:
 
 def trained(
     made: Problem,
-    scoring: Scoring | None,
+    scoring: ScoreTraining | None,
     masks: Masks | None = None,
     kernels: CompiledKernels = COMPILED,
     **thresholds: float,
@@ -111,7 +112,17 @@ def trained(
     backbone = GCN(made.x.shape[1], made.out_features, 8)
     full = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
     start, backend = backbone.init((3,)), Cpu(kernels, Thresholds(**thresholds))
-    return fit(made, backbone, start, masks or full, 5, Training(0.05, 0.0), KEY, scoring=scoring, backend=backend)
+    return fit(
+        made,
+        backbone,
+        start,
+        masks or full,
+        5,
+        Training(lr=0.05, weight_decay=0.0),
+        KEY,
+        scoring=scoring,
+        backend=backend,
+    )
 
 
 def tensors(found: Fit) -> dict[str, Tensor]:
@@ -122,7 +133,7 @@ each_scoring = pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard ma
 
 
 @each_scoring
-def test_training_is_the_same_with_sums_first(scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_is_the_same_with_sums_first(scoring: ScoreTraining | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     of = Sums.of
     monkeypatch.setattr(Sums, "of", lambda *given: made.append(given) or of(*given))
@@ -155,7 +166,7 @@ def test_sums_come_first_where_they_are_fewer() -> None:
 
 @each_scoring
 def test_sums_without_features_that_nothing_reads_change_no_bit(
-    scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+    scoring: ScoreTraining | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = popular_problem()
     backbone = GCN(made.x.shape[1], made.out_features, 8)
@@ -185,7 +196,7 @@ class Counting(CompiledKernels):
 
 
 @pytest.mark.parametrize(("scoring", "once"), [(None, True), (SCORING, False)], ids=["hard masks", "scores"])
-def test_coefficients_are_made_once_where_edges_have_no_scores(scoring: Scoring | None, once: bool) -> None:
+def test_coefficients_are_made_once_where_edges_have_no_scores(scoring: ScoreTraining | None, once: bool) -> None:
     kernels, sites = Counting(), 2  # of training and of validation, at most
     trained(problem(), scoring, kernels=kernels)
     assert (1 <= kernels.made <= sites) if once else kernels.made >= 5

@@ -11,8 +11,9 @@ from samples import generator, random_masks, tiny_problem
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Reference
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cuda import Cuda
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph
@@ -80,10 +81,10 @@ def test_the_fused_update_trains_as_torch_does(scoring: str | None) -> None:
     masks = random_masks(total, Counts(total.weights // 2, total.edges // 2), (0, 1)).to(DEVICE)
     how = None
     if scoring is not None:
-        how = Scoring(0.01, 0.02, True, scoring == "clamped", "best", weights=scoring != "weights alone")
+        how = ScoreTraining(0.01, 0.02, True, scoring == "clamped", "best", weights=scoring != "weights alone")
     start, key = gin.init((0, 1), DEVICE), rng.keys((0, 1), "kernels", device=DEVICE)
     ours, theirs = (
-        fit(problem, gin, start, masks, 6, Training(0.05, 0.01), key, scoring=how, backend=backend)
+        fit(problem, gin, start, masks, 6, Training(lr=0.05, weight_decay=0.01), key, scoring=how, backend=backend)
         for backend in (Interpreted(), Reference())
     )
     torch.testing.assert_close(ours.val, theirs.val)

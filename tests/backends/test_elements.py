@@ -10,18 +10,19 @@ from samples import random_masks, tiny_data, tiny_problem
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Backend, Cpu, Reference
-from aceglt.backends.base import Place, Scoring, Start, Training
+from aceglt.backends.base import Place, ScoreTraining, Start
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses
 from aceglt.backends.fields import Passes
 from aceglt.backends.reference import PlainElements
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
 from aceglt.training.fit import Fit, fit, initial_scores
 
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
+SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
 SCORINGS = {
     "weights": None,
     "scores": SCORING,
@@ -58,7 +59,7 @@ def kernels(request: pytest.FixtureRequest) -> CompiledKernels:
 
 def trained(
     backend: Backend,
-    scoring: Scoring | None,
+    scoring: ScoreTraining | None,
     problem: Problem,
     backbone: Backbone,
     masks: Masks,
@@ -68,7 +69,9 @@ def trained(
     start, key = backbone.init(seeds), rng.keys(seeds, "update")
     if other is not None:
         start.other.copy_(other)
-    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring, backend=backend)
+    return fit(
+        problem, backbone, start, masks, 5, Training(lr=0.05, weight_decay=0.01), key, scoring=scoring, backend=backend
+    )
 
 
 def tensors(result: Fit) -> dict[str, torch.Tensor]:
@@ -98,7 +101,7 @@ each_scoring = pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORING
 @each_scoring
 @pytest.mark.parametrize("name", ["gcn", "gin", "gat", "resgcn"])
 def test_alive_elements_alone_train_bitwise_as_among_the_dead(
-    name: str, scoring: Scoring | None, kernels: CompiledKernels
+    name: str, scoring: ScoreTraining | None, kernels: CompiledKernels
 ) -> None:
     problem = tiny_problem()
     backbone, _, masks = some(problem, name)
@@ -110,7 +113,7 @@ def test_alive_elements_alone_train_bitwise_as_among_the_dead(
 @pytest.mark.parametrize("name", ["gcn", "gin"])
 @pytest.mark.parametrize("task", ["node", "inductive"])
 def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
-    task: str, name: str, scoring: Scoring | None
+    task: str, name: str, scoring: ScoreTraining | None
 ) -> None:
     pytest.importorskip("numba")
     problem = Problem.from_data(tiny_data(density=0.08), "tiny", task)
@@ -128,7 +131,7 @@ def test_leaving_out_features_whose_weights_are_dead_changes_no_bit(
 
 @pytest.mark.usefixtures("double")
 @each_scoring
-def test_updates_are_those_of_torch(scoring: Scoring | None, kernels: CompiledKernels) -> None:
+def test_updates_are_those_of_torch(scoring: ScoreTraining | None, kernels: CompiledKernels) -> None:
     problem = tiny_problem()
     backbone, _, masks = some(problem, "gin")
     plain = trained(Reference(), scoring, problem, backbone, masks)
@@ -141,7 +144,7 @@ def test_updates_are_those_of_torch(scoring: Scoring | None, kernels: CompiledKe
 @pytest.mark.parametrize("name", ["gcn", "gin"])
 @pytest.mark.parametrize("task", ["node", "inductive"])
 def test_leaving_out_hidden_units_that_nothing_reads_changes_nothing_but_rounding(
-    task: str, name: str, scoring: Scoring | None, kernels: CompiledKernels
+    task: str, name: str, scoring: ScoreTraining | None, kernels: CompiledKernels
 ) -> None:
     problem = Problem.from_data(tiny_data(), "tiny", task)
     backbone, _, masks = some(problem, name, hidden=40, share=0.9)
@@ -180,14 +183,14 @@ def test_elements_that_nothing_reads_keep_the_scores_they_have_in_the_masked_for
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
-def test_what_is_stored_falls_with_what_is_alive(scoring: Scoring | None) -> None:
+def test_what_is_stored_falls_with_what_is_alive(scoring: ScoreTraining | None) -> None:
     problem = tiny_problem()
     backbone, total, _ = some(problem, "gcn")
     stored = []
     for share in (1.0, 0.1):
         masks = random_masks(total, Counts(int(share * total.weights), total.edges))
         scores = None if scoring is None else initial_scores(rng.keys((0,), "scores"), masks)
-        start = Start(backbone.init((0,)), masks, Training(0.1, 0.0), scoring, scores, {})
+        start = Start(backbone.init((0,)), masks, Training(lr=0.1, weight_decay=0.0), scoring, scores, {})
         elements = AliveElements(backbone, start, {}, 0.7, KERNELS["plain"])
         stored.append(sum(part.numel() for part in elements.weights.values()))
     assert stored[0] >= total.weights > 0.3 * total.weights > stored[1]

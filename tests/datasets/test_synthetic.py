@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from aceglt.backbones import build
+from aceglt.config import Training
 from aceglt.datasets import GraphData, LinkData, load
 from aceglt.datasets.synthetic import SHAPES
 from aceglt.errors import DataError
@@ -13,7 +14,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
-from aceglt.training.fit import Training, fit
+from aceglt.training.fit import fit
 
 SMALL = {"synthetic-arxiv": 0.01, "synthetic-proteins": 0.004, "synthetic-collab": 0.01}
 
@@ -70,7 +71,7 @@ def best(data: Any, backbone: str, alive: float, epochs: int, task: str = "node"
     model = build(backbone, problem.x.shape[1], problem.out_features, 32, **options)
     weights = Masks.full(1, Counts(model.prunable.size, 1)).weights
     edges = rng.uniform(rng.keys([0], "alive"), problem.graph.num_edges) < alive
-    training = Training(0.01, 0.0)
+    training = Training(lr=0.01, weight_decay=0.0)
     return float(fit(problem, model, model.init([0]), Masks(weights, edges), epochs, training, rng.keys([0], "t")).val)
 
 

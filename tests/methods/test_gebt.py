@@ -10,7 +10,7 @@ from samples import tiny_problem
 from torch import Tensor
 
 from aceglt.backbones import GCN
-from aceglt.config import Config
+from aceglt.config import Config, Training
 from aceglt.errors import ConfigError
 from aceglt.methods import Gebt, Level
 from aceglt.numerics import rng
@@ -18,7 +18,7 @@ from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.pruning.ranking import prune
 from aceglt.searches.levels import Search
 from aceglt.searches.state import State
-from aceglt.training.fit import Fit, Scoring, Training, Watch, fit
+from aceglt.training.fit import Fit, ScoreTraining, Watch, fit
 
 KEEP = Counts(6, 6)
 
@@ -124,9 +124,17 @@ def test_weights_without_scores_train_as_they_do_alone_and_are_their_own_scores(
         seen.append(Scores(scores.weights.clone(), scores.edges.clone()))
         return epoch == 3
 
-    scoring = Scoring(1e-4, 1e-4, True, False, "last", weights=False)
+    scoring = ScoreTraining(1e-4, 1e-4, True, False, "last", weights=False)
     result = fit(
-        problem, backbone, start, masks, 9, Training(0.01, 5e-4), rng.keys([4], "x"), scoring=scoring, watch=watch
+        problem,
+        backbone,
+        start,
+        masks,
+        9,
+        Training(lr=0.01, weight_decay=5e-4),
+        rng.keys([4], "x"),
+        scoring=scoring,
+        watch=watch,
     )
     assert len(seen) == 3
     assert result.scores is not None

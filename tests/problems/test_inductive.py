@@ -13,7 +13,7 @@ from torch_geometric.utils import subgraph
 
 import aceglt
 from aceglt.backbones import GCN
-from aceglt.config import Config
+from aceglt.config import Config, Training
 from aceglt.errors import DataError
 from aceglt.methods import Ugs
 from aceglt.numerics import rng
@@ -22,7 +22,7 @@ from aceglt.problems import InductiveProblem
 from aceglt.problems.base import Problem, Soft
 from aceglt.searches.levels import Search, outputs
 from aceglt.searches.state import State
-from aceglt.training.fit import Fit, Scoring, Training, fit
+from aceglt.training.fit import Fit, ScoreTraining, fit
 
 SETTINGS: dict[str, Any] = {"task": "inductive", "seeds": 1, "epochs": 4, "hidden": 6, "device": "cpu"}
 
@@ -39,9 +39,17 @@ def train(problem: InductiveProblem) -> Fit:
     search = Search(problem, backbone, Ugs(), Config(seeds=(2,), hidden=6, epochs=3))
     masks = search.full_masks()
     soft = Soft(problem.soften(outputs(problem, backbone, search.start, masks)), 1.0)
-    scoring = Scoring(1e-4, 1e-4, True, False, "last")
+    scoring = ScoreTraining(1e-4, 1e-4, True, False, "last")
     return fit(
-        problem, backbone, search.start, masks, 3, Training(0.01, 5e-4), rng.keys([2], "x"), scoring=scoring, soft=soft
+        problem,
+        backbone,
+        search.start,
+        masks,
+        3,
+        Training(lr=0.01, weight_decay=5e-4),
+        rng.keys([2], "x"),
+        scoring=scoring,
+        soft=soft,
     )
 
 

@@ -10,27 +10,37 @@ import torch.nn.functional as F
 from samples import generator, random_masks, tiny_data
 
 from aceglt.backbones import BACKBONES, GCN, build
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems import LinkProblem
 from aceglt.problems.infoclust import InfoClust
-from aceglt.training.fit import Fit, Scoring, Training, fit
+from aceglt.training.fit import Fit, ScoreTraining, fit
 
-SCORING = Scoring(1e-4, 1e-4, decay=False, clamp=False, epoch="last")
+SCORING = ScoreTraining(1e-4, 1e-4, decay=False, clamp=False, epoch="last")
 
 
 def contrast_problem() -> LinkProblem:
     return LinkProblem.build(tiny_data(), "tiny", False, objective="infoclust", embedding=4)
 
 
-def train(seeds: list[int], scoring: Scoring | None = None, epochs: int = 5) -> Fit:
+def train(seeds: list[int], scoring: ScoreTraining | None = None, epochs: int = 5) -> Fit:
     problem = contrast_problem()
     backbone = GCN(problem.x.shape[1], problem.out_features, 8)
     total = Counts(backbone.prunable.size, problem.graph.num_edges)
     masks = random_masks(total, Counts(total.weights // 2, total.edges // 2), seeds)
     keys = rng.keys(seeds, "fit")
-    return fit(problem, backbone, backbone.init(seeds), masks, epochs, Training(0.01, 0.0), keys, scoring=scoring)
+    return fit(
+        problem,
+        backbone,
+        backbone.init(seeds),
+        masks,
+        epochs,
+        Training(lr=0.01, weight_decay=0.0),
+        keys,
+        scoring=scoring,
+    )
 
 
 @pytest.mark.usefixtures("double")
@@ -116,7 +126,7 @@ def test_training_moves_the_discriminator_and_keeps_the_backbone_alone(monkeypat
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING])
-def test_runs_together_end_as_alone(scoring: Scoring | None) -> None:
+def test_runs_together_end_as_alone(scoring: ScoreTraining | None) -> None:
     both, alone = train([0, 1], scoring), train([1], scoring)
     assert both.val[1:].equal(alone.val)
     if scoring is None:
@@ -136,5 +146,5 @@ def test_training_lowers_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contrast_problem()
     backbone = GCN(problem.x.shape[1], 4, 8)
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
-    fit(problem, backbone, backbone.init([0]), masks, 60, Training(0.05, 0.0), rng.keys([0]))
+    fit(problem, backbone, backbone.init([0]), masks, 60, Training(lr=0.05, weight_decay=0.0), rng.keys([0]))
     assert sum(losses[-10:]) < 0.95 * sum(losses[:10])

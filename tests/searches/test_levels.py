@@ -12,7 +12,7 @@ import torch
 from samples import tiny_problem
 
 from aceglt.backbones import GCN
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.config import Config
 from aceglt.errors import ConfigError
 from aceglt.methods import Ace, Level, Method, Random, Selection, Ugs
@@ -106,7 +106,7 @@ def test_the_teacher_is_the_dense_model_of_the_same_initial_weights() -> None:
         search.backbone.init((5,)),
         search.full_masks(),
         10,
-        Training(search.config.training.lr, search.config.training.weight_decay),
+        search.config.training,
         rng.keys((5,), 0, "dense", 0),
     )
     state = search.train_dense(State())
@@ -178,7 +178,7 @@ def test_a_method_may_train_weights_as_tickets_are_trained() -> None:
     level = search.level(search.train_dense(State()))
     masks = Random().select(level).masks
     found = level.train(masks, 4, "try")
-    training = Training(search.config.training.lr, search.config.training.weight_decay)
+    training = search.config.training
     key = rng.keys((0, 1), 1, "try", 0)
     expected = fit(search.problem, search.backbone, search.start, masks, 4, training, key)
     assert found.params is not None
@@ -223,9 +223,9 @@ def test_scores_are_trained_from_the_initial_weights_with_the_settings_of_the_se
             search.backbone.init((0, 1)),
             part,
             3,
-            Training(search.config.training.lr, search.config.training.weight_decay),
+            search.config.training,
             rng.keys((0, 1), 1, "both", batch),
-            scoring=Scoring(0.1, 0.2, decay=False, clamp=False, epoch="last"),
+            scoring=ScoreTraining(0.1, 0.2, decay=False, clamp=False, epoch="last"),
             soft=Soft(state.soft, 0.3) if state.soft is not None else None,
         )
         rows = slice(2 * batch, 2 * batch + 2)
@@ -247,7 +247,7 @@ def test_retraining_rewinds_to_the_initial_weights_and_uses_labels_alone() -> No
         search.backbone.init((0, 1)),
         chosen.masks,
         6,
-        Training(search.config.training.lr, search.config.training.weight_decay),
+        search.config.training,
         rng.keys((0, 1), 1, "retrain", 0),
     )
     assert again.params is not None

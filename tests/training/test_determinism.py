@@ -13,7 +13,7 @@ from search_samples import graph, outcome, search
 
 import aceglt
 from aceglt.backbones import build
-from aceglt.backends.base import Training
+from aceglt.config import Training
 from aceglt.errors import ConfigError, RunError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
@@ -90,7 +90,9 @@ def test_the_number_of_threads_changes_results_within_tolerance_only(backbone: s
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(fit(problem, model, start, masks, 3, Training(0.01, 5e-4), rng.keys([0], 1, "threads")))
+        found.append(
+            fit(problem, model, start, masks, 3, Training(lr=0.01, weight_decay=5e-4), rng.keys([0], 1, "threads"))
+        )
     for other in found[1:]:
         assert other.params is not None
         assert found[0].params is not None

@@ -14,17 +14,18 @@ from torch import Tensor
 
 from aceglt.backbones import GCN
 from aceglt.backbones.base import Dropout, Layout, Params, Weights
+from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.graph import GraphBatch
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Soft
-from aceglt.training.fit import NOISE, Fit, Scoring, Training, fit, initial_scores
+from aceglt.training.fit import NOISE, Fit, ScoreTraining, fit, initial_scores
 
 HIDDEN = 8
 TRAINING = Training(lr=0.05, weight_decay=0.03)
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Epoch:
     val: float
 
 
-def reference(case: Case, epochs: int, scoring: Scoring | None, taught: bool) -> list[Epoch]:
+def reference(case: Case, epochs: int, scoring: ScoreTraining | None, taught: bool) -> list[Epoch]:
     """One run, trained with autograd through W·s, dense matrices and torch's own Adam."""
     p = case.problem
     alive_weights, alive_edges = case.masks.weights[0].double(), case.masks.edges[0].double()
@@ -194,7 +195,7 @@ def same(a: Fit, b: Fit) -> bool:
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
 @pytest.mark.parametrize("taught", [False, True], ids=["labels", "teacher"])
-def test_runs_trained_together_are_bitwise_the_same_as_alone(scoring: Scoring | None, taught: bool) -> None:
+def test_runs_trained_together_are_bitwise_the_same_as_alone(scoring: ScoreTraining | None, taught: bool) -> None:
     case = make_case()
     together = case.fit(8, taught, scoring=scoring)
     for r in range(3):
@@ -211,7 +212,7 @@ def test_runs_trained_together_are_bitwise_the_same_as_alone(scoring: Scoring | 
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
-def test_runs_that_share_kernels_agree_with_runs_one_by_one(scoring: Scoring | None) -> None:
+def test_runs_that_share_kernels_agree_with_runs_one_by_one(scoring: ScoreTraining | None) -> None:
     case = make_case(tuple(range(5)))
     apart = case.fit(8, True, scoring=scoring)
     for at_once in (2, 5):
@@ -286,7 +287,7 @@ def test_without_decay_and_l1_a_score_without_gradient_stays_where_it_began() ->
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
-def test_what_is_passed_in_is_not_modified(scoring: Scoring | None) -> None:
+def test_what_is_passed_in_is_not_modified(scoring: ScoreTraining | None) -> None:
     case = make_case()
     p = case.problem
     held = (case.start.prunable, case.masks.weights, case.masks.edges, case.key, case.soft.targets, p.x, p.y)
@@ -307,7 +308,7 @@ def test_initial_scores_are_one_plus_small_noise_where_alive() -> None:
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
-def test_features_with_nan_end_with_the_epoch_named(scoring: Scoring | None) -> None:
+def test_features_with_nan_end_with_the_epoch_named(scoring: ScoreTraining | None) -> None:
     case = make_case()
     x = case.problem.x.clone()
     x[0, 0] = torch.nan
@@ -318,7 +319,7 @@ def test_features_with_nan_end_with_the_epoch_named(scoring: Scoring | None) -> 
 
 def test_a_huge_learning_rate_ends_with_the_epoch_named() -> None:
     with pytest.raises(TrainingError, match="NaN or infinite at epoch 2 "):
-        make_case().fit(5, training=Training(1e30, 0.0))
+        make_case().fit(5, training=Training(lr=1e30, weight_decay=0.0))
 
 
 class Recorder:
@@ -352,7 +353,7 @@ def test_evaluation_changes_no_state() -> None:
 
 
 @pytest.mark.parametrize("scoring", [None, replace(SCORING, epoch="best")], ids=["hard", "scores"])
-def test_test_labels_have_no_influence(scoring: Scoring | None) -> None:
+def test_test_labels_have_no_influence(scoring: ScoreTraining | None) -> None:
     case = make_case()
     p = case.problem
     y = p.y.clone()
@@ -372,7 +373,7 @@ def test_a_part_without_any_alive_element_can_be_trained(side: str) -> None:
 
 def test_training_learns() -> None:
     case = make_case(alive=1.0)
-    assert float(case.fit(60, training=Training(0.02, 5e-4)).val.min()) > 0.6
+    assert float(case.fit(60, training=Training(lr=0.02, weight_decay=5e-4)).val.min()) > 0.6
 
 
 class BiasedGCN(GCN):
@@ -391,7 +392,7 @@ class BiasedGCN(GCN):
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard", "scores"])
-def test_parameters_that_are_not_pruned_are_trained_too(scoring: Scoring | None) -> None:
+def test_parameters_that_are_not_pruned_are_trained_too(scoring: ScoreTraining | None) -> None:
     """With the weights at 0 the outputs are the bias, so the loss has a gradient for it that is known by hand."""
     case = make_case()
     p, backbone = case.problem, BiasedGCN(case.problem.x.shape[1], case.problem.num_classes, HIDDEN)
@@ -399,7 +400,7 @@ def test_parameters_that_are_not_pruned_are_trained_too(scoring: Scoring | None)
     nothing = replace(case.masks, weights=torch.zeros_like(case.masks.weights))
     y = torch.zeros_like(p.y)
     biased = replace(case, backbone=backbone, start=start, masks=nothing, problem=replace(p, y=y))
-    bias = biased.fit(1, training=Training(0.05, 0.0)).params
+    bias = biased.fit(1, training=Training(lr=0.05, weight_decay=0.0)).params
     assert bias is not None
     torch.testing.assert_close(bias.other, torch.tensor([[0.3, 0.2, 0.2]]).expand(3, 3))
     assert torch.equal(start.other, torch.full((3, 3), 0.25))

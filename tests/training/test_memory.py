@@ -18,9 +18,9 @@ from search_samples import events, graph, search
 
 from aceglt import runner
 from aceglt.backends import Cpu
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
-from aceglt.config import Config, resolve
+from aceglt.config import Config, Training, resolve
 from aceglt.errors import RunError, TrainingError
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
@@ -65,11 +65,22 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
     problem, backbone = planned.problem, planned.backbone
     start, key = backbone.init([0]), rng.keys([0], "test")
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
-    scoring = Scoring(config.scoring.lambda_edges, config.scoring.lambda_weights, True, False, "best")
+    scoring = ScoreTraining(config.scoring.lambda_edges, config.scoring.lambda_weights, True, False, "best")
     data = [t for t in (problem.x, problem.graph.edges, problem.graph.edge_attr) if t is not None]
     backend = Cpu(thresholds=Thresholds(small=0))  # in this thread: allocations sees those of no other
     with Allocations() as allocations:
-        fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts, backend=backend)
+        fit(
+            problem,
+            backbone,
+            start,
+            masks,
+            2,
+            Training(lr=0.01, weight_decay=0.0),
+            key,
+            scoring=scoring,
+            parts=parts,
+            backend=backend,
+        )
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 
@@ -107,9 +118,9 @@ def gpu_ratio(settings: dict[str, Any]) -> float:
     config, problem, backbone = planned.config, planned.problem, planned.backbone
     start, key = backbone.init([0, 1], "cuda"), rng.keys([0, 1], "test", device="cuda")
     masks = Masks.full(2, Counts(backbone.prunable.size, problem.graph.num_edges), "cuda")
-    scoring = Scoring(1e-4, 1e-4, True, False, "best")
+    scoring = ScoreTraining(1e-4, 1e-4, True, False, "best")
     parts = Parts(config.training.partitions)
-    fit(problem, backbone, start, masks, 2, Training(0.01, 0.0), key, scoring=scoring, parts=parts)
+    fit(problem, backbone, start, masks, 2, Training(lr=0.01, weight_decay=0.0), key, scoring=scoring, parts=parts)
     needed = planned.needed(2, bool(config.backbone_options.checkpoint_blocks), config.training.partitions)
     return needed / torch.cuda.max_memory_allocated()
 

@@ -18,6 +18,7 @@ from torch_geometric.loader import ClusterData
 import aceglt
 from aceglt.backbones import GCN, Backbone, build
 from aceglt.backends import Cpu
+from aceglt.config import Training
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
@@ -26,12 +27,12 @@ from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem, Soft
 from aceglt.problems.own import customise
 from aceglt.training import partitions as module
-from aceglt.training.fit import Fit, Scoring, Training, fit, initial_scores
+from aceglt.training.fit import Fit, ScoreTraining, fit, initial_scores
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 TRAINING = Training(lr=0.05, weight_decay=0.03)
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
 
 
 def small(name: str, problem: Problem) -> Backbone:

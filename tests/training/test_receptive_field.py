@@ -12,12 +12,13 @@ from torch import Tensor
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Backend, Cpu, Reference
-from aceglt.backends.base import Place, Scoring, Training
+from aceglt.backends.base import Place, ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import Shared, shared
 from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import Fields, Site
+from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
@@ -27,7 +28,7 @@ from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
 from aceglt.training.fit import Fit, fit
 
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
+SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
 
 
 def sparse_problem(task: str = "node", directed: bool = False) -> Problem:
@@ -42,12 +43,14 @@ def sparse_problem(task: str = "node", directed: bool = False) -> Problem:
 
 
 def trained(
-    problem: Problem, backbone: Backbone, scoring: Scoring | None, runs: int = 2, backend: Backend | None = None
+    problem: Problem, backbone: Backbone, scoring: ScoreTraining | None, runs: int = 2, backend: Backend | None = None
 ) -> Fit:
     seeds, total = range(runs), Counts(backbone.prunable.size, problem.graph.num_edges)
     masks = random_masks(total, Counts(int(0.7 * total.weights), int(0.8 * total.edges)), seeds)
     start, key = backbone.init(seeds), rng.keys(seeds, "focus")
-    return fit(problem, backbone, start, masks, 5, Training(0.05, 0.01), key, scoring=scoring, backend=backend)
+    return fit(
+        problem, backbone, start, masks, 5, Training(lr=0.05, weight_decay=0.01), key, scoring=scoring, backend=backend
+    )
 
 
 def places(problem: Problem) -> tuple[Place, Place]:
@@ -71,7 +74,7 @@ def sites(problem: Problem, alive: Tensor | None = None, fields: Fields | None =
 @pytest.mark.parametrize("task", ["node", "inductive"])
 @pytest.mark.parametrize("name", ["gcn", "gin", "gat"])
 @pytest.mark.parametrize("hidden", [8, 6])
-def test_trains_as_on_the_whole_graph(name: str, task: str, scoring: Scoring | None, hidden: int) -> None:
+def test_trains_as_on_the_whole_graph(name: str, task: str, scoring: ScoreTraining | None, hidden: int) -> None:
     problem = sparse_problem(task)
     backbone = build(name, problem.x.shape[1], problem.out_features, hidden)
     assert all(site.field is not None for site in sites(problem))
@@ -87,7 +90,7 @@ def test_trains_as_on_the_whole_graph(name: str, task: str, scoring: Scoring | N
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
 def test_validation_beside_the_training_step_changes_no_bit(
-    scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+    scoring: ScoreTraining | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = sparse_problem()
     gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
@@ -200,7 +203,7 @@ def neighbours_problem(task: str = "node") -> Problem:
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
 @pytest.mark.parametrize("name", ["gcn", "gin"])
 def test_a_product_that_validation_shares_changes_no_bit(
-    name: str, scoring: Scoring | None, monkeypatch: pytest.MonkeyPatch
+    name: str, scoring: ScoreTraining | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
     made = neighbours_problem()

@@ -13,15 +13,16 @@ from samples import random_masks, tiny_problem
 
 from aceglt.backbones import build
 from aceglt.backends import Cpu
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.workers import Spare, Workers
+from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
 from aceglt.training.fit import Fit, fit
 
-SCORING = Scoring(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
+SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ class Listener:
             raise KeyboardInterrupt
 
 
-def trained(name: str = "gcn", scoring: Scoring | None = None, epochs: int = 4, runs: int = 3, **options: Any) -> Fit:
+def trained(
+    name: str = "gcn", scoring: ScoreTraining | None = None, epochs: int = 4, runs: int = 3, **options: Any
+) -> Fit:
     problem, seeds = tiny_problem(), range(runs)
     layers = {"layers": 3} if name == "resgcn" else {}
     backbone = build(name, problem.x.shape[1], problem.out_features, 8, **layers)
@@ -55,13 +58,15 @@ def trained(name: str = "gcn", scoring: Scoring | None = None, epochs: int = 4, 
     masks = random_masks(total, Counts(total.weights // 2, total.edges - 3), seeds)
     start, key = backbone.init(seeds), rng.keys(seeds, "parallel")
     lr = options.pop("lr", 0.05)
-    return fit(problem, backbone, start, masks, epochs, Training(lr, 0.01), key, scoring=scoring, **options)
+    return fit(
+        problem, backbone, start, masks, epochs, Training(lr=lr, weight_decay=0.01), key, scoring=scoring, **options
+    )
 
 
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
 @pytest.mark.parametrize("name", ["gcn", "gin", "gat", "resgcn"])
 def test_runs_side_by_side_are_bitwise_as_one_after_the_other(
-    name: str, scoring: Scoring | None, two_threads: None
+    name: str, scoring: ScoreTraining | None, two_threads: None
 ) -> None:
     together = trained(name, scoring)
     torch.set_num_threads(1)

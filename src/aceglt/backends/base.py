@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Params
+from aceglt.config import Training
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks, Scores
@@ -18,15 +19,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Training:
-    """How weights are trained."""
-
-    lr: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class Scoring:
+class ScoreTraining:
     """How scores are trained beside the weights (Equation 2)."""
 
     lambda_edges: float
@@ -35,8 +28,8 @@ class Scoring:
     """Whether weight decay touches the scores."""
     clamp: bool
     """Whether scores are kept in [0, 1], as the paper's text says; everything important then ties at 1."""
-    epoch: Literal["best", "last"]
-    """Whose scores are used: the best-validation epoch's or the last one's."""
+    epoch: str
+    """Whose scores are used: those of the `best` epoch on validation or of the `last`."""
     weights: bool = True
     """Whether weights have scores; without, a weight's score is the weight itself."""
 
@@ -64,7 +57,7 @@ class Start:
     params: Params
     masks: Masks
     training: Training
-    scoring: Scoring | None
+    scoring: ScoreTraining | None
     scores: Scores | None
     """The initial scores, with scoring."""
     extra: Mapping[str, Tensor]

@@ -57,18 +57,14 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapper(context: typer.Context, **values: Any) -> None:
-        chosen = {name: values[name] for name in SETTINGS if _is_given(context, name)}
+        sources = {name: context.get_parameter_source(name) for name in SETTINGS}
+        chosen = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
         settings = {name: _READERS[name](value) if name in _READERS else value for name, value in chosen.items()}
         command(settings=settings, **{part.name: values[part.name] for part in own})
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     _declare(wrapper, [context, *map(_parameter, SETTINGS), *own])
     return wrapper
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _parameter(name: str) -> Parameter:

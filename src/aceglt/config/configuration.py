@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -160,10 +160,6 @@ class Config(Group):
         """What may not change when a run is continued."""
         return {name: value for name, value in self.to_dict().items() if name not in STEERING}
 
-    def stops(self) -> dict[str, Any]:
-        """When to stop."""
-        return asdict(self.stopping)
-
 
 GROUPS: dict[str, type[Group]] = {
     "stopping": Stopping, "training": Training, "scoring": Scoring, "pruning": Pruning,
@@ -183,8 +179,7 @@ TUPLES = ("seeds", "prunable")
 @cache
 def hints() -> dict[str, Any]:
     """Every setting's type, by its name."""
-    found = {name: hint for kind in _KINDS for name, hint in type_hints(kind).items()}
-    return {name: found[name] for name in SETTINGS}
+    return {name: type_hints(kind)[name] for kind in _KINDS for name in settings_of(kind)}
 
 
 def check_known(values: Mapping[str, Any]) -> None:

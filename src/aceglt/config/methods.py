@@ -49,8 +49,9 @@ class GebtOptions(MethodOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        above_window = must_be(f"above the window, {self.window}", lambda epochs: epochs > self.window)
-        above_window("gebt: min_epochs", self.min_epochs)
+        must_be(f"above the window, {self.window}", lambda epochs: epochs > self.window)(
+            "gebt: min_epochs", self.min_epochs
+        )
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class RunDir(LockedFolder):
                     f"choose another --out, or {again} to continue it"
                 )
             # The search may go on: results that say it has finished must not be found beside the new configuration.
-            if found.stops() != config.stops() and (results := finished_results(self.path)) is not None:
+            if found.stopping != config.stopping and (results := finished_results(self.path)) is not None:
                 write_checked_json(self.results, {**results, "finished": False})
         self.change(config, data)
 

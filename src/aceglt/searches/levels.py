@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
 from aceglt.backends import Backend, choose
-from aceglt.backends.base import Scoring, Training
+from aceglt.backends.base import ScoreTraining
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import Level, Method, Selection
@@ -147,18 +147,12 @@ class Search:
         number = state.level + 1
         soft = Soft(state.soft, self.signal.beta) if state.soft is not None else None
         given = c.scoring
-        scoring = Scoring(
-            given.lambda_edges,
-            given.lambda_weights,
-            given.decay_scores,
-            given.clamp_scores,
-            given.score_epoch,  # type: ignore[arg-type]
-        )
+        rules = (given.lambda_edges, given.lambda_weights, given.decay_scores, given.clamp_scores, given.score_epoch)
 
         def train_scores(
             masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None
         ) -> Fit:
-            return self._fit(number, masks, epochs, phase, replace(scoring, weights=weights), soft, watch)
+            return self._fit(number, masks, epochs, phase, ScoreTraining(*rules, weights=weights), soft, watch)
 
         masks, keep, train = self.start_masks(state), self.keep(state), partial(self._fit, number)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
@@ -204,7 +198,7 @@ class Search:
         masks: Masks,
         epochs: int,
         phase: str,
-        scoring: Scoring | None = None,
+        scoring: ScoreTraining | None = None,
         soft: Soft | None = None,
         watch: Watch | None = None,
     ) -> Fit:
@@ -221,7 +215,7 @@ class Search:
                 start,
                 masks,
                 epochs,
-                Training(self.config.training.lr, self.config.training.weight_decay),
+                self.config.training,
                 torch.cat(keys),
                 scoring=scoring,
                 soft=taught,

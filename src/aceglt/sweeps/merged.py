@@ -43,7 +43,7 @@ class SweepDir(LockedFolder):
         run = self.run(cell)
         results = finished_results(run.path) if is_run(run.path) else None
         # Its name tells that the rest of the configuration is the cell's.
-        return results if results and run.read_config().stops() == cell.config.stops() else None
+        return results if results and run.read_config().stopping == cell.config.stopping else None
 
     def level(self, cell: GridCell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from aceglt.backbones import Backbone, Params
-from aceglt.backends.base import Training
 from aceglt.config.own import again
 from aceglt.errors import ConfigError, TicketError
 from aceglt.numerics import rng
@@ -127,9 +126,8 @@ def retrain(
     config, runs = ticket.config, len(start.prunable)
     masks = Masks(masks.weights.expand(runs, -1), masks.edges.expand(runs, -1))
     keys = rng.keys(range(runs), ticket.seed, "evaluate", device=problem.device)
-    options, parts = config.training, build_parts(config)
-    training = Training(options.lr, options.weight_decay)
-    result = fit(problem, backbone, start, masks, options.epochs, training, keys, observer=observer, parts=parts)
+    training, parts = config.training, build_parts(config)
+    result = fit(problem, backbone, start, masks, training.epochs, training, keys, observer=observer, parts=parts)
     assert result.params is not None
     if observer is not None:
         observer.on_test(step)

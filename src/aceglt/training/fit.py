@@ -17,8 +17,9 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
-from aceglt.backends.base import Observer, Place, Scoring, Start, Training
+from aceglt.backends.base import Observer, Place, ScoreTraining, Start
 from aceglt.backends.fields import Step
+from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -65,7 +66,7 @@ def fit(
     training: Training,
     key: Tensor,
     *,
-    scoring: Scoring | None = None,
+    scoring: ScoreTraining | None = None,
     soft: Soft | None = None,
     watch: Watch | None = None,
     observer: Observer | None = None,

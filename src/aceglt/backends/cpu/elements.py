@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone
-from aceglt.backends.base import Start, Training
+from aceglt.backends.base import Start
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels
 from aceglt.backends.reference import PlainElements
+from aceglt.config import Training
 
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
