@@ -147,7 +147,7 @@ class PlainElements:
     def best_params(self) -> Params:
         """Weights of each run's best epoch, without scoring."""
         weights, others = self._best[: len(self.weights)], self._best[len(self.weights) :]
-        return Params(self._flat(weights), _joined(others, self.edge_values))
+        return Params(self._flat(weights), PlainElements._flat(self, others))
 
     def best_scores(self) -> Scores:
         """Scores of each run's best epoch, with scoring."""
@@ -167,11 +167,7 @@ class PlainElements:
         others = {**self.others, **self.buffers}
         return [others[name] for name, _ in self.backbone.other.shapes]
 
-    def _flat(self, matrices: Sequence[Tensor]) -> Tensor:
-        """[S, P] of what `_stored` made."""
-        return _joined(matrices, self.edge_values)
-
-
-def _joined(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """[S, n] of parts side by side; of none, an empty [S, 0] tensor like the other."""
-    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1) if parts else like.new_zeros(len(like), 0)
+    def _flat(self, parts: Sequence[Tensor]) -> Tensor:
+        """[S, P] of what `_stored` made, side by side; of no parts, [S, 0]."""
+        flat = [part.reshape(len(part), -1) for part in parts]
+        return torch.cat(flat, dim=1) if flat else self.edge_values.new_zeros(len(self.edge_values), 0)

@@ -183,9 +183,8 @@ class AliveElements(PlainElements):
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:
         return {name: self._storage[name].store(part) for name, part in self.backbone.prunable.split(flat).items()}
 
-    def _flat(self, matrices: Sequence[Tensor]) -> Tensor:
-        pairs = zip(self._storage.values(), matrices, strict=True)
-        return torch.cat([storage.flat(part) for storage, part in pairs], dim=1)
+    def _flat(self, parts: Sequence[Tensor]) -> Tensor:
+        return super()._flat([storage.flat(part) for storage, part in zip(self._storage.values(), parts, strict=True)])
 
     def _begin(self, start: Start, decay: float, score_decay: float) -> None:
         self._weights, self._scores = self._active(self.weights), self._active(self.weight_scores)
