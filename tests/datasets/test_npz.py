@@ -165,53 +165,32 @@ def test_a_graph_without_edges_is_read(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no x": (
-        _arrays(x=None),
-        r"array x: found no such array, only edge_index, .*expected numbers \[any, any\]",
-    ),
+    "no x": (_arrays(x=None), r"array x: found no such array, only edge_index, .*expected numbers \[any, any\]"),
     "no mask": (_arrays(val_mask=None), r"array val_mask: found no such array"),
     "x 1-d": (_arrays(x=np.ones(4)), r"array x: found float64 \[4\], expected numbers \[any, any\]"),
-    "x complex": (
-        _arrays(x=np.ones((4, 3), complex)),
-        r"array x: found complex128 \[4, 3\], expected numbers",
-    ),
+    "x complex": (_arrays(x=np.ones((4, 3), complex)), r"array x: found complex128 \[4, 3\], expected numbers"),
     "x text": (_arrays(x=np.full((4, 3), "a")), r"array x: found <U1 \[4, 3\], expected numbers"),
     "x empty": (_arrays(x=np.ones((0, 3))), r"array x: found shape \[0, 3\], expected at least one node"),
     "x NaN": (_arrays(x=np.full((4, 3), np.nan)), r"array x: found NaN.*, expected finite"),
     "x huge": (_arrays(x=np.full((4, 3), 1e300)), r"array x: found NaN.*huge.*, expected finite"),
     "x objects": (_arrays(x=np.full((4, 3), None)), r"array x: found dtype object, expected plain numbers"),
     "x records": (_arrays(x=np.zeros((4, 3), "f4,f4")), r"array x: found dtype .*, expected plain numbers"),
-    "arcs float": (
-        _arrays(edge_index=np.ones((2, 3))),
-        r"edge_index: found float64 \[2, 3\], expected integers",
-    ),
+    "arcs float": (_arrays(edge_index=np.ones((2, 3))), r"edge_index: found float64 \[2, 3\], expected integers"),
     "arcs turned": (_arrays(edge_index=np.ones((3, 2), int)), r"edge_index: .*expected integers \[2, any\]"),
-    "arcs high": (
-        _arrays(edge_index=np.array([[0], [4]])),
-        r"edge_index: found values from 0 to 4, expected 0 to 3",
-    ),
+    "arcs high": (_arrays(edge_index=np.array([[0], [4]])), r"edge_index: found values from 0 to 4, expected 0 to 3"),
     "arcs low": (_arrays(edge_index=np.array([[0], [-1]])), r"edge_index: found values from -1 to 0"),
     "y short": (_arrays(y=np.zeros(3, int)), r"array y: found int64 \[3\], expected integers \[4\]"),
     "y float": (_arrays(y=np.zeros(4)), r"array y: found float64 \[4\], expected integers \[4\]"),
-    "y huge": (
-        _arrays(y=np.full(4, 2**64 - 1, np.uint64)),
-        r"array y: found values from 18446744073709551615",
-    ),
+    "y huge": (_arrays(y=np.full(4, 2**64 - 1, np.uint64)), r"array y: found values from 18446744073709551615"),
     "indices": (
         _arrays(train_mask=np.array([0, 1])),
         r"train_mask: found int64 \[2\], expected booleans \(a mask, not indices\) \[4\]",
     ),
-    "0/1 mask": (
-        _arrays(test_mask=np.ones(4, int)),
-        r"test_mask: .*expected booleans \(a mask, not indices\)",
-    ),
+    "0/1 mask": (_arrays(test_mask=np.ones(4, int)), r"test_mask: .*expected booleans \(a mask, not indices\)"),
     "mask short": (_arrays(val_mask=np.ones(3, bool)), r"val_mask: found bool \[3\], expected booleans"),
     "both": (_sparse(x=np.ones((4, 3))), r"array x: found x_data as well, expected either"),
     "part": (_sparse(x_indptr=None), r"array x_indptr: found no such array"),
-    "column": (
-        _sparse(x_indices=np.array([2, 0, 1, 3])),
-        r"x_indices: found values from 0 to 3, expected 0 to 2",
-    ),
+    "column": (_sparse(x_indices=np.array([2, 0, 1, 3])), r"x_indices: found values from 0 to 3, expected 0 to 2"),
     "falling": (_sparse(x_indptr=np.array([0, 2, 1, 2, 4])), r"x_indptr: .*never falls, from 0 to 4"),
     "not all": (_sparse(x_indptr=np.array([0, 1, 1, 2, 3])), r"x_indptr: .*never falls, from 0 to 4"),
     "rows": (_sparse(x_indptr=np.array([0, 4])), r"x_indptr: found int64 \[2\], expected integers \[5\]"),
@@ -377,8 +356,7 @@ def test_a_truncated_file_is_a_data_error(content: bytes, part: float) -> None:
 
 
 @given(
-    content=st.sampled_from([DENSE, SPARSE]),
-    flips=st.lists(st.integers(0, 8 * len(DENSE) - 1), min_size=1, max_size=4),
+    content=st.sampled_from([DENSE, SPARSE]), flips=st.lists(st.integers(0, 8 * len(DENSE) - 1), min_size=1, max_size=4)
 )
 @settings(max_examples=300, deadline=None)
 def test_flipped_bits_give_a_data_error_or_a_consistent_graph(content: bytes, flips: list[int]) -> None:
@@ -388,10 +366,7 @@ def test_flipped_bits_give_a_data_error_or_a_consistent_graph(content: bytes, fl
     _load_bytes(bytes(damaged))
 
 
-@given(
-    arrays=st.sampled_from([_arrays(), _sparse()]),
-    data=st.data(),
-)
+@given(arrays=st.sampled_from([_arrays(), _sparse()]), data=st.data())
 @settings(max_examples=300, deadline=None)
 def test_damage_inside_an_array_that_the_checksum_cannot_see(arrays: dict[str, Any], data: st.DataObject) -> None:
     victim = data.draw(st.sampled_from(sorted(arrays)))

@@ -11,9 +11,7 @@ from fuzz_guard import outcome
 from fuzz_readers import READERS, Reader
 from hypothesis import HealthCheck, Phase, given, settings
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr")]
 EACH = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 

@@ -41,9 +41,7 @@ def test_a_method(method: str, check: Callable[[MethodRow], None]) -> None:
 
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize(
-    ("method", "check"),
-    [(name, check) for name, row in METHOD_ROWS.items() for check in axis_checks(row)],
-    ids=name_of,
+    ("method", "check"), [(name, check) for name, row in METHOD_ROWS.items() for check in axis_checks(row)], ids=name_of
 )
 def test_a_method_on_an_axis(method: str, check: AxisCheck, axis: str) -> None:
     check(METHOD_ROWS[method], axis)

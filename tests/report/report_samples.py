@@ -49,11 +49,7 @@ def view(name: str = "ace", **fields: Any) -> RunView:
     """A run with those results."""
     found = results(**fields)
     command = f"aceglt search --dataset {found['dataset']} --method {found['method']} --out runs/{name}"
-    config = {
-        "dataset": found["dataset"],
-        "method": {"name": found["method"], "rounds": 6},
-        "seeds": found["seeds"],
-    }
+    config = {"dataset": found["dataset"], "method": {"name": found["method"], "rounds": 6}, "seeds": found["seeds"]}
     tickets = [f"tickets/level_{e['level']:02d}_seed_{s}.safetensors" for e in found["levels"][-1:] for s in (0, 1)]
     return RunView(name, found, config, command, tickets)
 

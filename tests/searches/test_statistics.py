@@ -171,10 +171,7 @@ def test_highest_winning_per_seed_counts_none_as_zero() -> None:
 
 
 def test_highest_winning_per_seed_without_levels_or_without_test() -> None:
-    assert highest_winning_per_seed(Readings([0.5], [0.5]), []) == {
-        "model_sparsity": [0.0],
-        "graph_sparsity": [0.0],
-    }
+    assert highest_winning_per_seed(Readings([0.5], [0.5]), []) == {"model_sparsity": [0.0], "graph_sparsity": [0.0]}
     assert highest_winning_per_seed(Readings([0.5], None), [level(1, None)]) is None
 
 

@@ -48,6 +48,11 @@ class _Both:
         part: Tensor = getattr(self, side)
         return part
 
+    @classmethod
+    def cat(cls: type[Self], parts: Sequence[Self]) -> Self:
+        """One batch of the runs of several."""
+        return cls(torch.cat([p.weights for p in parts]), torch.cat([p.edges for p in parts]))
+
     def to(self: Self, device: torch.device | str) -> Self:
         return type(self)(self.weights.to(device), self.edges.to(device))
 
@@ -64,11 +69,6 @@ class Masks(_Both):
         """All alive."""
         ones = {"dtype": torch.bool, "device": device}
         return cls(torch.ones(runs, total.weights, **ones), torch.ones(runs, total.edges, **ones))  # type: ignore[call-overload]
-
-    @classmethod
-    def cat(cls, parts: Sequence[Masks]) -> Masks:
-        """One batch of the runs of several."""
-        return cls(torch.cat([p.weights for p in parts]), torch.cat([p.edges for p in parts]))
 
     @property
     def runs(self) -> int:

@@ -82,10 +82,7 @@ def _command(log: Path) -> str:
 def distinct_names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
     """Each run's name, then what else differs between the runs, then the folder where that is not enough."""
     differing = [field for field in NAMING if len({text(run, field) for run in runs}) > 1]
-    names = [", ".join([run.name, *(_short(text(run, field)) for field in differing)]) for run in runs]
+    values = [[text(run, field) for field in differing] for run in runs]  # a graph in a file by the file's name
+    short = [[Path(value).name if value.endswith(".npz") else value for value in of_run] for of_run in values]
+    names = [", ".join([run.name, *of_run]) for run, of_run in zip(runs, short, strict=True)]
     return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
-
-
-def _short(value: str) -> str:
-    """A graph in a file by the file's name."""
-    return Path(value).name if value.endswith(".npz") else value

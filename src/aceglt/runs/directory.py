@@ -56,11 +56,19 @@ class LockedFolder:
                 f"{value.filename}: cannot write it ({value.strerror}); mend that, then the same command continues"
             ) from None
 
+    def _hold(self, locked: Path) -> None:
+        """Hold the folder until it is released or the process ends; RunInUse where another one holds it."""
+        self._lock = open(locked, "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunInUse(f"{self.path}: another process is working in this directory") from None
+
     def _open(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         locked = self.path / ".lock"
         new = not locked.exists()
-        self._lock = lock(self.path)
+        self._hold(locked)
         leftover = [path for file in self.files for path in leftovers(self.path / file)]
         ours = {locked, *(self.path / name for name in self.folders), *leftover}
         claimed = (self.path / self.claim_file).exists()
@@ -163,19 +171,6 @@ class RunDir(LockedFolder):
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the log; the log is for people and plots, nothing is resumed from it."""
         append_line(self.events, json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
-
-
-def lock(folder: Path) -> IO[str]:
-    """Hold a folder until the returned file is closed or the process ends; RunInUse where another one holds it."""
-    file = open(folder / ".lock", "w")  # noqa: SIM115
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        file.close()
-        if isinstance(problem, BlockingIOError):
-            raise RunInUse(f"{folder}: another process is working in this directory") from None
-        raise
-    return file
 
 
 def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:

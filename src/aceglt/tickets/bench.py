@@ -112,7 +112,8 @@ def benchmark(
     with torch.no_grad():
         latencies = _measure(variants, target, repeats, seed)
         rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
-    return Benchmark(rows, _device_name(target), torch.get_num_threads(), repeats, model.kernels)
+    name = torch.cuda.get_device_name(target) if target.type == "cuda" else platform.processor() or "cpu"
+    return Benchmark(rows, name, torch.get_num_threads(), repeats, model.kernels)
 
 
 class _Inputs(NamedTuple):
@@ -309,10 +310,6 @@ def _storages(values: Any) -> list[Any]:
     """Of the dense tensors among nested values."""
     tensors = (value for value in tree_leaves(values) if isinstance(value, Tensor) and value.layout == torch.strided)
     return [tensor.untyped_storage() for tensor in tensors]
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
 
 
 _LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "node": "one node's neighbourhood"}

@@ -28,8 +28,7 @@ from aceglt.training import processes
 from aceglt.training.partitions import WHOLE, Outputs, Part, Parts
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
-NOISE = 1e-5
-"""Relative size of the noise that scores start with."""
+NOISE = 1e-5  # relative size of the noise that scores start with
 
 Watch = Callable[[slice, int, Scores], bool]
 """(runs, epoch, scores): sees the scores of some runs after each of their epochs; True ends their training."""
@@ -254,12 +253,9 @@ class _Progress:
     """How far each run is and how it fares; on the device, in place and without synchronisation."""
 
     def __init__(self, runs: int, device: torch.device) -> None:
-        self.epoch = torch.zeros((), dtype=torch.int64, device=device)
-        """Finished epochs."""
-        self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)
-        """Best validation metric."""
-        self.best = torch.zeros(runs, dtype=torch.int64, device=device)
-        """The first epoch that had it."""
+        self.epoch = torch.zeros((), dtype=torch.int64, device=device)  # finished epochs
+        self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)  # best validation metric
+        self.best = torch.zeros(runs, dtype=torch.int64, device=device)  # the first epoch that had it
         self._diverged = torch.zeros(runs, dtype=torch.int64, device=device)
 
     def validated(self, val: Tensor) -> Tensor:
@@ -299,5 +295,5 @@ def _cat(fits: list[Fit]) -> Fit:
         torch.cat([f.val for f in fits]),
         torch.cat([f.epoch for f in fits]),
         Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params])) if params else None,
-        Scores(torch.cat([s.weights for s in scores]), torch.cat([s.edges for s in scores])) if scores else None,
+        Scores.cat(scores) if scores else None,
     )
