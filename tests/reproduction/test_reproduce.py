@@ -15,6 +15,7 @@ from reproduction_samples import TINY, Reproduce
 from typer.testing import CliRunner
 
 from aceglt import cli, datasets
+from aceglt.cli import shell
 from aceglt.datasets.planetoid import load_citeseer
 from aceglt.errors import ConfigError, DataError
 from aceglt.reproduction import EXHIBITS, Reproduction, cost
@@ -147,7 +148,7 @@ def invoke(*arguments: str | Path) -> Any:
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are printed unfolded, whatever the terminal."""
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr(shell.console, "width", 250)
 
 
 SMALL = [f"--{name}={value}" for name, value in TINY.items()]

@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt import cli, runner
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.runs.directory import RunDir, lock, read_json, results_of
+from aceglt.runs.directory import RunDir, read_json, results_of
 from aceglt.sweeps import merged as merging
 from aceglt.sweeps import run as sweeping
 from aceglt.sweeps.engines import Ended, Need
+from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.worker import Job, work
 
 Trouble = Callable[[Job], Ended | None]
@@ -307,11 +308,8 @@ def test_someone_elses_folder_and_one_in_use_are_refused(engine: type[_Engine], 
     (tmp_path / "mine" / "thesis.txt").touch()
     with pytest.raises(RunError, match="no folder of a sweep"):
         aceglt.sweep(grid(tmp_path), tmp_path / "mine")
-    (tmp_path / "out").mkdir()
-    held = lock(tmp_path / "out")
-    with pytest.raises(RunInUse):
+    with SweepDir(tmp_path / "out"), pytest.raises(RunInUse):
         aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    held.close()
     assert engine.started == []
 
 
