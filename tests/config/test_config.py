@@ -80,6 +80,8 @@ def test_preset_quick_is_shorter() -> None:
     assert quick.training.epochs < Training.epochs
     assert quick.stopping.levels < Stopping.levels
     assert quick.scoring.signal == "teacher"
+    assert quick.method_options["rounds"] == 1
+    assert resolve("quick", method="ugs").method_options == {"one_shot": False}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

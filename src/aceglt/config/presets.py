@@ -21,13 +21,13 @@ _UGS_LINK = {"objective": "infoclust", "edge_split": "connected"}
 
 # ACE as the paper describes it: its code's number of rounds, K as we read it, draws as in its Equations 4 and 5.
 _ROUNDS = {"rounds": 6, "exchange": 0.05, "keep": "last"}
-_ACE = {"paper": {**_ROUNDS, "temperature": 1.0, "replacement": True}, "ugs": _ROUNDS}
+_ACE = {"paper": {**_ROUNDS, "temperature": 1.0, "replacement": True}, "ugs": _ROUNDS, "quick": {"rounds": 1}}
 
 
 def overrides(preset: str, dataset: str, backbone: str, method: str, task: str) -> dict[str, Any]:
     """The settings that a preset changes; on a dataset that its source does not name, training is as by default."""
     if preset == "quick":
-        return {"levels": 5, "epochs": 100}
+        return {"levels": 5, "epochs": 100, "method_options": _ACE[preset] if method == "ace" else {}}
     if preset == "default":
         return {}
     link = task == "link"
