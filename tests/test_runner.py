@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
 import stat
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from search_samples import TINY, Breaks, events, files, graph, npz, outcome, search, timeless
 
 import aceglt
+from aceglt import runner
 from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.methods import Random
 from aceglt.problems.base import Problem
@@ -456,3 +459,25 @@ def test_wrong_data_are_refused_before_anything_is_written(tmp_path: Path) -> No
 def test_runs_at_once_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="runs_at_once must be 1 or more, found 0"):
         search(dataset="citeseer", runs_at_once=0)
+
+
+def test_a_finished_search_is_not_kept_by_a_cycle() -> None:
+    """Its graph and features may be large, and garbage is collected late."""
+    kept: list[Any] = []
+
+    build = runner.build_problem
+
+    def seen(*given: Any) -> Any:
+        problem = build(*given)
+        kept.append(weakref.ref(problem))
+        return problem
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "build_problem", seen)
+            search(levels=1)
+        assert [reference() for reference in kept] == [None]
+    finally:
+        gc.enable()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 import torch
 
@@ -209,7 +210,8 @@ class _Runner:
         self.config = self.planner.config.replace(checkpoint_blocks=plan.checkpoint_blocks, partitions=plan.partitions)
         backbone, parts = self.planner.variant(plan.checkpoint_blocks), build_parts(self.config)
         at_once = plan.runs_at_once if self.problem.device.type == "cuda" else None
-        self.search = Search(self.problem, backbone, self.method, self.config, self, at_once, parts)
+        # a proxy: a cycle would keep the search, and its graph, until garbage is collected
+        self.search = Search(self.problem, backbone, self.method, self.config, proxy(self), at_once, parts)
 
     def on_phase(self, level: int, phase: str) -> None:
         self._log("phase", level=level, phase=phase)

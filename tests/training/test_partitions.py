@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem, Soft
+from aceglt.problems.link import LinkProblem
 from aceglt.problems.own import customise
 from aceglt.training import partitions as module
 from aceglt.training.fit import Fit, ScoreTraining, fit, initial_scores
@@ -204,3 +206,20 @@ def test_a_search_by_parts_finds_a_ticket_that_evaluates() -> None:
     assert first.masks.edges.equal(second.masks.edges)
     assert not first.trained.prunable.equal(other.trained.prunable)
     assert len(aceglt.evaluate(first, search_graph(), seeds=2, device="cpu").ticket.val) == 2
+
+
+def test_a_contrastive_objective_is_trained_in_parts_too() -> None:
+    """Not the cross-entropy of link prediction, which the same problem has as its loss."""
+
+    class Contrastive(LinkProblem):
+        def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+            raise AssertionError("the loss of another objective")
+
+    made = LinkProblem.build(tiny_data(), "tiny", False, objective="infoclust", embedding=4)
+    problem = Contrastive(**{field.name: getattr(made, field.name) for field in fields(made)})
+    backbone = GCN(problem.x.shape[1], 4, 8)
+    masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
+    start, key = backbone.init((0,)), rng.keys((0,), "contrast")
+    found = fit(problem, backbone, start, masks, 3, Training(lr=0.01), key, parts=Parts(3))
+    assert found.params is not None
+    assert not torch.equal(found.params.prunable, start.prunable)

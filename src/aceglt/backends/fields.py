@@ -138,12 +138,12 @@ class Step:
         values = val.place.values(self._edge_values)
         return val.outputs(self._passes.network.apply(self._weights, val.graph, values, self._val))
 
-    def outputs(self, dropout: Dropout | None, features: Features | None = None) -> Tensor:
+    def outputs(self, dropout: Dropout | None, order: Tensor | None = None) -> Tensor:
         """Outputs [S, N, C] of the training pass, which may be 0 at nodes that are not read; or, without dropout, on
-        other features."""
-        passes, train = self._passes, self._passes.train_site
-        if features is not None:
-            return train.outputs(passes.network.apply(self._weights, train.graph, self._edge_values, features))
+        features in another order of the nodes, [S, N]."""
+        passes, train, given = self._passes, self._passes.train_site, (self._weights, self._edge_values)
+        if order is not None:
+            return train.outputs(passes.network.apply(given[0], train.graph, given[1], self._train.permuted(order)))
         if dropout is not None:
             dropout = dropout.using(passes.kernels, {} if passes.units is None else {0: passes.units})
         return train.outputs(passes.network.end(self._weights, train.graph, self._stem(), dropout))

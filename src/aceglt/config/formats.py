@@ -53,9 +53,10 @@ def from_format_1(values: Mapping[str, Any]) -> dict[str, Any]:
     if method == "ace" and not options.get("rounds"):
         method, options = "ugs", {}
     defaults = FORMAT_1_DEFAULTS.get(method, {})
-    # Options that the method no longer has must be at their defaults.
     gone = defaults.keys() - settings_of(METHOD_OPTIONS[method]).keys() if defaults else set()
-    options = {n: value for n, value in {**defaults, **options}.items() if n not in gone or value != defaults[n]}
+    if lost := [f"{name}={options[name]}" for name in gone if options.get(name, defaults[name]) != defaults[name]]:
+        raise IncompleteError(f"{', '.join(lost)} of {method} is gone in this version; use the aceglt that wrote it")
+    options = {name: value for name, value in {**defaults, **options}.items() if name not in gone}
     backbone, task = str(values.get("backbone")), str(values.get("task"))
     had = settings_of(BACKBONE_OPTIONS.get(backbone, BackboneOptions)) | settings_of(
         TASK_OPTIONS.get(task, TaskOptions)

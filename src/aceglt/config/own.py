@@ -72,7 +72,8 @@ def built_in(package: str, names: Iterable[str], attribute: str = "name") -> dic
     for name in names:
         module = importlib.import_module(f"aceglt.{package}.{name}")
         own = [kind for kind in vars(module).values() if getattr(kind, "__module__", None) == module.__name__]
-        found[name] = next(kind for kind in own if getattr(kind, attribute, None) == name)
+        found[name] = next((kind for kind in own if getattr(kind, attribute, None) == name), None)
+        assert found[name] is not None, f"{module.__name__} has no class with {attribute} = {name!r}"
     return found
 
 

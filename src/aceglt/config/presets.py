@@ -9,8 +9,8 @@ from typing import Any
 
 from aceglt.config.groups import PUBLISHED, Training
 
+# What each means unless the user says otherwise, and the rest depends on.
 PRESETS: dict[str, Mapping[str, Any]] = {"default": {}, "paper": {}, "ugs": {"method": "ugs"}, "quick": {}}
-"""What each means unless the user says otherwise, and the rest depends on."""
 
 # "paper" is Table S2 by task and dataset; "ugs" what its authors published by dataset, λ by backbone too.
 _NUMBERS = json.loads(Path(__file__).with_name("published.json").read_text())

@@ -214,14 +214,13 @@ def results_of(path: Path) -> Mapping[str, Any]:
         check_results(results)
     except ValueError as problem:
         raise RunError(f"{run.results}: damaged ({problem})") from None
+    if results["method"] == "ace" and run.config.exists():  # of format 1, and without rounds, it is ugs
+        results["method"] = run.read_config().method
     return results
 
 
 def finished_results(path: Path) -> Mapping[str, Any] | None:
-    """The results of a search that is there to its end.
-
-    None where it is not; damaged results count as none, since the search's command writes them anew.
-    """
+    """The results of a search that is there to its end, else None; also where they are damaged, to be written anew."""
     try:
         results = results_of(path)
     except RunError:

@@ -18,7 +18,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, ScoreTraining, Start
-from aceglt.backends.fields import Step
+from aceglt.backends.fields import Passes, Site, Step
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
@@ -118,9 +118,8 @@ class _Trainer:
             self.passes = backend.passes(backbone, train, val, start)
             self.elements = backend.elements(backbone, start, self.passes)
         else:
-            self.elements = backend.elements(backbone, start, None)
+            self.elements, self.val = backend.elements(backbone, start, None), val
             self.evaluated = Outputs(backend, backbone, val.graph, val.features, val.values(start.masks.edges), parts)
-            self.val = val
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
         elements, progress = self.elements, self.progress
@@ -138,7 +137,7 @@ class _Trainer:
         return self._result()
 
     def _recorded(self) -> Callable[[], None]:
-        """One epoch, as the backend has it best."""
+        """One epoch; a GPU records it as a CUDA graph where loss and metric read fixed nodes."""
         if self.parts.count > 1:
             return self._epoch_in_parts
         fixed = self.problem.reads("train") is not None and self.problem.reads("val") is not None
@@ -148,26 +147,24 @@ class _Trainer:
         """Validate what the last epoch left, and train it for one more."""
         weights, edge_values = self._leaves()  # W times its scores, and the edges' scores (Equation 2)
         step = self.passes.step({**weights, **self.elements.buffers}, edge_values)
-        judged, buffers = step.validate(), self.elements.buffers
+        judged, buffers = step.validate(), self.elements.buffers  # validation begins; `judged()` waits for it
         if buffers:  # the training pass changes them
             self._judge(judged())
-        key = rng.fold(self.key, 2 + self.progress.epoch)
-        loss = self._loss(step, weights, key)
+        key = rng.fold(self.key, 2 + self.progress.epoch)  # 0 and 1 are of the initial scores
+        loss = self._loss(self.problem, self.soft, step, weights, key)
         grads, edges = _gradients(loss.sum(), weights, edge_values)
         if not buffers:  # validation may have run beside the training pass
             self._judge(judged())
-        self.elements.update(grads, edges)  # λ · sign(score) is added, then a step of Adam; what is dead stays 0
+        self.elements.update(grads, edges)  # ∂W = g · s, ∂s = g · W + λ · sign(s), a step of Adam; the dead stay 0
         self.progress.trained(loss.detach())
 
-    def _loss(self, step: Step, weights: Weights, key: Tensor) -> Tensor:
-        """[S] of the training pass: the problem's, plus the teacher's signal; or what tells outputs from those on
-        permuted features, which are noise enough, so that nothing is dropped."""
-        problem, contrast = self.problem, self.problem.contrast
-        if contrast is None:
-            return problem.loss(step.outputs(Dropout(key)), self.soft, rng.fold(key, _LOSS))
+    def _loss(self, problem: Problem, soft: Soft | None, step: Step, weights: Weights, key: Tensor) -> Tensor:
+        """[S] of the training pass: the problem's, plus the teacher's signal; or a contrastive one (Graph InfoClust),
+        which tells outputs from those on permuted features, noise enough, so that nothing is dropped."""
+        if problem.contrast is None:
+            return problem.loss(step.outputs(Dropout(key)), soft, rng.fold(key, _LOSS))
         order = rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes)
-        permuted = self.backend.features(problem.features).permuted(order)
-        return contrast.loss(step.outputs(None), step.outputs(None, permuted), weights)
+        return problem.contrast.loss(step.outputs(None), step.outputs(None, order), weights)
 
     def _leaves(self) -> tuple[dict[str, Tensor], Tensor]:
         """What gradients are taken of: weights as they act, other parameters, and edge values."""
@@ -221,15 +218,15 @@ class _Trainer:
         kernels, network = self.backend.kernels, self.backend.network(self.backbone)
         problem, soft = self.problem.part(part.nodes, part.edges), self.soft.at(part.nodes) if self.soft else None
         graph = problem.graph.batch(self.start.masks.edges[:, part.edges], self.backbone.self_loops, kernels)
-        state = network.begin(weights, graph, edge_values, problem.features.using(kernels))
-        outputs = network.end(weights, graph, state, Dropout(key, kernels))
-        return problem.loss(outputs, soft, rng.fold(key, _LOSS))
+        site = Site(graph, problem.features.using(kernels), Place(problem.graph, problem.features))
+        step = Passes(network, site, site, kernels).step(weights, edge_values)
+        return self._loss(problem, soft, step, weights, key)
 
     def _result(self) -> Fit:
-        elements, val, epoch, scoring = self.elements, self.progress.val, self.progress.best, self.start.scoring
+        elements, best, scoring = self.elements, (self.progress.val, self.progress.best), self.start.scoring
         if scoring is None:
-            return Fit(val, epoch, elements.best_params(), None)
-        return Fit(val, epoch, None, elements.best_scores() if scoring.epoch == "best" else elements.scores())
+            return Fit(*best, elements.best_params(), None)
+        return Fit(*best, None, elements.best_scores() if scoring.epoch == "best" else elements.scores())
 
 
 def _places(problem: Problem, labels_alone: bool) -> tuple[Place, Place]:
