@@ -36,7 +36,14 @@ def test_preset_paper_is_table_s2(dataset: str, spelling: Any) -> None:
     assert (config.training.epochs, config.scoring.signal, config.preset) == (200, "labels", "paper")
     assert (config.scoring.decay_scores, config.pruning.balance, config.scoring_epochs) == (True, 0.0, 200)
     assert not config.scoring.clamp_scores
-    published = {"rounds": 6, "exchange": 0.05, "temperature": 1.0, "replacement": True, "keep": "last"}
+    published = {
+        "reading": "topk",
+        "rounds": 6,
+        "exchange": 0.05,
+        "temperature": 0.0,
+        "replacement": False,
+        "keep": "last",
+    }
     assert Ace(**config.method_options) == Ace(**published)
 
 
@@ -101,7 +108,30 @@ def test_choices_win_over_the_preset(preset: str) -> None:
 
 def test_method_options_are_merged_with_the_preset() -> None:
     options = resolve("paper", method_options={"rounds": 3, "temperature": 0.5}).method_options
-    assert (options["rounds"], options["temperature"], options["replacement"]) == (3, 0.5, True)
+    assert (options["rounds"], options["temperature"], options["exchange"]) == (3, 0.5, 0.05)
+    options = resolve("paper", method_options={"reading": "literal", "rounds": 3}).method_options
+    assert (options["rounds"], options["temperature"], options["replacement"]) == (3, 1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("reading", "wanted"),
+    [
+        ("literal", {"rounds": 6, "exchange": 0.05, "temperature": 1.0, "replacement": True, "keep": "last"}),
+        ("topk", {"rounds": 6, "exchange": 0.05, "temperature": 0.0, "keep": "last", "hand_on": True}),
+        ("code", {"rounds": 6, "exchange": 0.002, "temperature": 0.0, "refine_epochs": 20, "keep": "best",
+                  "hand_on": False, "pruned_graph": "full"}),
+    ],
+)  # fmt: skip
+def test_a_reading_is_a_set_of_options_and_stays_one_when_it_is_read_back(reading: str, wanted: dict[str, Any]) -> None:
+    config = resolve(method_options={"reading": reading})
+    assert config.method_options.items() >= {"reading": reading, **wanted}.items()
+    assert Config.from_dict(config.to_dict()) == config
+    assert resolve(method_options={"reading": reading, "rounds": 2}).method_options["rounds"] == 2
+
+
+def test_a_reading_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown ace: reading 'published'; known are default, literal, topk, code"):
+        resolve(method_options={"reading": "published"})
 
 
 def test_choices_of_none_are_not_made() -> None:

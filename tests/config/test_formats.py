@@ -39,6 +39,10 @@ def test_ace_without_rounds_is_read_as_ugs(name: str, tmp_path: Path) -> None:
     assert (config.scoring, config.pruning.balance) == (resolve().scoring, 0.75)
 
 
+LITERAL = {"reading": "default", "rounds": 6, "exchange": 0.05, "temperature": 1.0, "replacement": True, "keep": "last"}
+"""What the preset `paper` was: readings had no names."""
+
+
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -48,7 +52,7 @@ def test_ace_without_rounds_is_read_as_ugs(name: str, tmp_path: Path) -> None:
         ("own.json", {"method": "mine:Method", "method_options": {"strength": 2}}),
         ("split.json", {"method": "ugs", "split": "random:1", "task": "inductive"}),
         ("link.json", {"task": "link", "method_options": {"rounds": 6, "exchange": 0.05, "keep": "last"}}),
-        ("infoclust.json", {"preset": "paper", "task": "link", "dataset": "cora"}),
+        ("infoclust.json", {"preset": "paper", "task": "link", "dataset": "cora", "method_options": LITERAL}),
     ],
 )
 def test_a_configuration_of_format_1_is_the_same_in_format_2(

@@ -275,6 +275,52 @@ def test_keep_best_may_take_the_last_round() -> None:
     assert alive(selection.masks.weights[0]) == (FIRST - {1, 2}) | {11, 12}
 
 
+@dataclass
+class Tickets:
+    """Plays `Level.train`: how good a ticket is depends on how many of the first weights it still has."""
+
+    best: Callable[[int], float]
+    seen: list[tuple[int, str]] = field(default_factory=list)
+
+    def __call__(self, masks: Masks, epochs: int, phase: str) -> Fit:
+        self.seen.append((epochs, phase))
+        val = [self.best(len(FIRST & alive(mask))) for mask in masks.weights]
+        return Fit(torch.tensor(val, dtype=torch.float64), torch.arange(masks.runs), None, None)
+
+
+@pytest.mark.parametrize(("wanted", "chosen"), [(10, 10), (9, 9), (8, 8)])
+def test_keep_trained_takes_the_masks_whose_ticket_is_best_the_unrefined_ones_included(
+    wanted: int, chosen: int
+) -> None:
+    training = FakeTraining([[Round((0,), (19,)), Round((1,), (18,))]] * 2, [STILL] * 2)
+    tickets = Tickets(lambda kept: 1.0 - abs(kept - wanted))
+    ace = Ace(rounds=2, exchange=0.1, keep="trained")
+    start = Masks.full(2, Counts(WEIGHTS, EDGES))
+    selection = ace.select(Level(1, start, KEEP, (0, 1), 200, training, tickets, ticket_epochs=7))
+    assert [len(FIRST & alive(mask)) for mask in selection.masks.weights] == [chosen] * 2
+    assert tickets.seen == [(7, "retrain")] * 3 == [(7, "retrain")] * ace.trainings
+    assert selection.trained is not None
+    assert selection.trained.val.tolist() == [1.0, 1.0]
+    assert selection.trained.epoch.tolist() == [0, 1]  # each run has its own
+
+
+def test_unless_handed_on_the_refined_masks_are_not_where_the_next_level_starts() -> None:
+    training = FakeTraining([[Round((0,), (19,))]], [[]])
+    selection = select(training, last_kept(rounds=1, exchange=0.1, hand_on=False))
+    assert selection.handed_on is not None
+    assert alive(selection.handed_on.weights[0]) == FIRST != alive(selection.masks.weights[0])
+    assert select(training, last_kept(rounds=1, exchange=0.1)).handed_on is None
+
+
+def test_pruned_weights_may_be_judged_on_the_full_graph() -> None:
+    training = FakeTraining([[Round((0,), (19,))]], [[]])
+    select(training, last_kept(rounds=1, exchange=0.1, pruned_graph="full"))
+    retained, pruned = training.calls["refine 0"].edges
+    assert alive(retained) == set(range(6))
+    assert alive(pruned) == set(range(EDGES))
+    assert alive(training.calls["refine 0"].weights[1]) == set(range(10, 20))
+
+
 @pytest.mark.parametrize("keep", ["last", "best"])
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_the_cost_is_what_was_trained(keep: Any, rounds: int) -> None:
@@ -330,7 +376,7 @@ def test_a_side_with_nothing_pruned_exchanges_nothing() -> None:
         ({"exchange": 1.1}, r"ace: exchange must be in \(0, 1\], found 1.1"),
         ({"temperature": -0.5}, "ace: temperature must be 0 or more, found -0.5"),
         ({"threshold": 1.5}, r"ace: threshold must be in \[0, 1\], found 1.5"),
-        ({"keep": "first"}, "unknown ace: keep 'first'; known are last, best"),
+        ({"keep": "first"}, "unknown ace: keep 'first'; known are last, best, trained"),
         ({"replacement": True}, "ace: replacement draws need a temperature above 0"),
     ],
 )
@@ -341,8 +387,8 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 
 def test_the_defaults_are_those_of_the_study() -> None:
     ace = Ace()
-    assert (ace.rounds, ace.refine_epochs, ace.exchange, ace.threshold) == (3, 30, 0.02, 0.6)
-    assert (ace.temperature, ace.replacement, ace.keep) == (0.0, False, "best")
+    assert (ace.rounds, ace.refine_epochs, ace.exchange, ace.threshold) == (2, 30, 0.02, 0.6)
+    assert (ace.temperature, ace.replacement, ace.keep) == (0.0, False, "trained")
     assert ace.adaptive_k
     assert ace.resample
 

@@ -76,6 +76,7 @@ def search(
     from aceglt import runner
     from aceglt.config import resolve
     from aceglt.config.own import take
+    from aceglt.methods.base import level_epochs
     from aceglt.methods.build import build_method
     from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
@@ -83,7 +84,7 @@ def search(
 
     names, own = take(settings)
     config = resolve(**names)
-    cost = build_method(config, own).cost(config.scoring_epochs) + config.training.epochs
+    cost = level_epochs(build_method(config, own), config.scoring_epochs, config.training.epochs)
     path = out or Path(default_name(config))
     with SearchProgress(errors, config.stopping.levels, config.training.epochs, cost, len(config.seeds)) as progress:
         result = runner.search(

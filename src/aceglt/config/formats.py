@@ -26,6 +26,8 @@ FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """What a method's options were that a file of format 1 does not name; `rounds` of ace, 0, is read as ugs. Frozen: it
 describes files that exist."""
+LATER: Mapping[str, Mapping[str, Any]] = {"ace": {"reading": "default", "pruned_graph": "pruned", "hand_on": True}}
+"""Options that came after format 2, and what was done without them."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
 
 
@@ -35,6 +37,8 @@ def read_config(values: Any, format: int) -> Config:
         values = from_format_1(values)
     if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
         raise IncompleteError(f"no {', '.join(absent)}")
+    if isinstance(values, Mapping) and isinstance(values["method_options"], Mapping):
+        values = {**values, "method_options": {**LATER.get(str(values["method"]), {}), **values["method_options"]}}
     config = Config.from_dict(values)
     if absent := sorted(config.method_options.keys() - values["method_options"].keys()):
         raise IncompleteError(f"no {', '.join(absent)} in method_options")

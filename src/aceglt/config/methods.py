@@ -19,6 +19,8 @@ class MethodOptions(Group):
     name: ClassVar[str]
     usual: ClassVar[Mapping[str, Any]] = {}
     """Defaults of any settings that are others with this method."""
+    sets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """By the value of the option `reading`, where a method has one, the options that it stands for."""
 
     def __init_subclass__(cls) -> None:
         cls.title = f"{cls.name}: "
@@ -54,11 +56,25 @@ class GebtOptions(MethodOptions):
         )
 
 
+READINGS: Mapping[str, Mapping[str, Any]] = {
+    "literal": {"rounds": 6, "exchange": 0.05, "temperature": 1.0, "replacement": True, "keep": "last"},
+    "topk": {"rounds": 6, "exchange": 0.05, "keep": "last"},
+    "code": {
+        "rounds": 6, "exchange": 0.002, "refine_epochs": 20, "keep": "best", "pruned_graph": "full", "hand_on": False,
+    },
+}  # fmt: skip
+"""What the paper's text and code allow to read of its exchange. It prints neither T, K nor the threshold."""
+
+
 @dataclass(frozen=True)
 class AceOptions(MethodOptions):
     name: ClassVar[str] = "ace"
+    sets: ClassVar[Mapping[str, Mapping[str, Any]]] = READINGS
 
-    rounds: int = setting(3, "T: rounds of refinement per level; the paper's code has 6.")
+    reading: Literal["default", "literal", "topk", "code"] = setting(
+        "default", "A set of options: the default's, or one of three readings of the paper; others given override it."
+    )
+    rounds: int = setting(2, "T: rounds of refinement per level; the authors' code has 6.")
     refine_epochs: int = setting(
         30, "Epochs that the retained and the pruned part are each trained per round.", at_least(1)
     )
@@ -67,7 +83,7 @@ class AceOptions(MethodOptions):
     )
     temperature: float = setting(0.0, "Scale of the Gumbel noise; 0 is plain top-K.", at_least(0))
     replacement: bool = setting(
-        False, "Draw with replacement and remove duplicates, as the paper does (needs temperature > 0)."
+        False, "Draw with replacement and remove duplicates, as Equation 4 can be read (needs temperature > 0)."
     )
     threshold: float = setting(
         0.6,
@@ -76,9 +92,15 @@ class AceOptions(MethodOptions):
     )
     adaptive_k: bool = setting(True, "Halve K when a round repeats itself.")
     resample: bool = setting(True, "Go back one round and draw anew when a round repeats itself.")
-    keep: Literal["last", "best"] = setting(
-        "best", "Which round's masks are kept: the last, or the best on validation (one more training)."
+    keep: Literal["last", "best", "trained"] = setting(
+        "trained",
+        "Which masks of a level are kept: the last; the best on validation while scores were trained; or the best on "
+        "validation once trained as tickets, the unrefined ones included.",
     )
+    pruned_graph: Literal["pruned", "full"] = setting(
+        "pruned", "Which edges the pruned weights are trained with: the pruned ones, or all."
+    )
+    hand_on: bool = setting(True, "Whether the next level starts from the refined masks.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +108,7 @@ class AceOptions(MethodOptions):
             raise ConfigError("ace: rounds must be 1 or more, found 0; that is ugs; use method ugs")
         at_least(1)("ace: rounds", self.rounds)
         if self.replacement and self.temperature == 0:
-            raise ConfigError("ace: replacement draws need a temperature above 0 (1 is the paper's)")
+            raise ConfigError("ace: replacement draws need a temperature above 0 (the reading literal has 1)")
 
 
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
@@ -106,7 +128,7 @@ def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if kind is None:
         return dict(given)
     check_names(method, given, list(settings_of(kind)))
-    return asdict(kind(**given))
+    return asdict(kind(**{**kind.sets.get(str(given.get("reading")), {}), **given}))
 
 
 def check_names(method: str, given: Mapping[str, Any], known: list[str]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aceglt.config.methods import AceOptions
-from aceglt.methods.base import Level, Selection, best_of
+from aceglt.methods.base import Level, Selection, best_of, best_ticket
 from aceglt.methods.ugs import Ugs
 from aceglt.numerics import rng
 from aceglt.numerics.masks import SIDES, Masks
@@ -31,10 +31,11 @@ class Ace(AceOptions):
             "weights": [_Side(mask, limits(mask, matrices, self.exchange)) for mask in cut.masks.weights],
             "edges": [_Side(mask, limits(mask, [], self.exchange)) for mask in cut.masks.edges],
         }
-        candidates: list[tuple[Tensor, Masks]] = []  # validation metric and masks that each round starts from
+        candidates: list[tuple[Tensor, Masks]] = []  # what each round starts from, with its validation metric
         for t in range(self.rounds):  # line 4
             masks = _masks(sides)
-            both = Masks.cat([masks, _pruned_part(masks, matrices)])  # lines 2 and 3: Z_retained and Z_pruned
+            others = _pruned_part(masks, matrices, whole_graph=self.pruned_graph == "full")
+            both = Masks.cat([masks, others])  # lines 2 and 3: Z_retained and Z_pruned
             fit = level.train_scores(both, self.refine_epochs, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
@@ -48,7 +49,13 @@ class Ace(AceOptions):
         if self.keep == "best":
             last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
             refined = best_of([*candidates, (last.val, refined)])
-        return Selection(refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(sides)}, self.cost(level.epochs))
+        trained = None
+        if self.keep == "trained":  # a round that did not help is taken back
+            refined, trained = best_ticket(level, [*(masks for _, masks in candidates), refined])
+        return Selection(
+            refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(sides)}, self.cost(level.epochs),
+            handed_on=None if self.hand_on else cut.masks, trained=trained,
+        )  # fmt: skip
 
     def _round(self, side: _Side, scored: Scored, key: Tensor) -> _Side:
         """Lines 7 to 17 for one side of one run."""
@@ -64,6 +71,11 @@ class Ace(AceOptions):
             drawn = exchange(side.last.scored, k, keys[DRAWS:], sampling)
         facts = (similarity, drawn.size, halves, redraws)
         return _Side(drawn.mask, k, drawn, (*side.rounds, facts))  # line 17: Equation 6
+
+    @property
+    def trainings(self) -> int:
+        """Tickets that are trained to choose one."""
+        return self.rounds + 1 if self.keep == "trained" else 0
 
     def cost(self, epochs: int) -> int:
         last = self.refine_epochs if self.keep == "best" else 0
@@ -88,13 +100,13 @@ def _masks(sides: _Sides) -> Masks:
     return Masks(*(torch.stack([run.mask for run in sides[side]]) for side in SIDES))
 
 
-def _pruned_part(masks: Masks, matrices: Sequence[slice]) -> Masks:
+def _pruned_part(masks: Masks, matrices: Sequence[slice], whole_graph: bool) -> Masks:
     """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
     nothing, and nothing could be learned about the rest."""
     pruned = masks.complement()
     for matrix in matrices:
         pruned.weights[:, matrix] |= masks.weights[:, matrix].all(dim=1, keepdim=True)
-    return pruned
+    return Masks(pruned.weights, torch.ones_like(pruned.edges)) if whole_graph else pruned
 
 
 def _diagnostics(sides: _Sides) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class TrainScores(Protocol):
         """
 
 
+RETRAIN = "retrain"
+"""The phase in which tickets are trained; the same masks end there with the same weights."""
+
+
 def magnitudes(scores: Scores, masks: Masks) -> Scores:
     """Importance as published, whatever is alive."""
     return Scores(scores.weights.abs(), scores.edges.abs())
@@ -51,6 +55,8 @@ class Level:
     """The fewest weights that each matrix keeps; none where all weights compete with each other."""
     rank: Callable[[Scores, Masks], Scores] = magnitudes
     """Importance of elements by their scores and by where a level starts."""
+    ticket_epochs: int = 0
+    """Epochs that tickets are trained for."""
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""
@@ -59,6 +65,10 @@ class Level:
     def importance(self, scores: Scores) -> Scores:
         """What elements are ranked by when they are pruned."""
         return self.rank(scores, self.masks)
+
+    def train_ticket(self, masks: Masks) -> Fit:
+        """Train masks as this level's tickets will be: if they are chosen, this is that training."""
+        return self.train(masks, self.ticket_epochs, RETRAIN)
 
     def key(self, purpose: str, batches: int = 1) -> Tensor:
         """[batches · S] random keys for a purpose of this level; see `aceglt.numerics.rng`."""
@@ -79,13 +89,18 @@ class Selection:
     """Training epochs that the selection cost per run, the most where runs differ."""
     scored: Masks | None = None
     """What had scores, if not what was alive as the level started."""
+    handed_on: Masks | None = None
+    """What the next level starts from, if not these masks."""
+    trained: Fit | None = None
+    """`Level.train_ticket` of the masks, where the method has trained them to choose."""
 
 
 @runtime_checkable
 class Method(Protocol):
     """A frozen dataclass of hyper-parameters with a name and two functions.
 
-    It may say in `batches` how many parts of every run it trains together at most; see `batches`.
+    It may say in `batches` how many parts of every run it trains together at most, and in `trainings` how many tickets
+    it trains to choose one; see `batches` and `level_epochs`.
     """
 
     name: ClassVar[str]
@@ -100,14 +115,32 @@ class Method(Protocol):
 
 def best_of(candidates: Sequence[tuple[Tensor, Masks]]) -> Masks:
     """For each run, the masks with the highest validation metric ([S] of each candidate; the earliest of equals)."""
-    best = torch.stack([val for val, _ in candidates]).argmax(dim=0).tolist()
-    chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(best)]
+    chosen = [candidates[c][1][run : run + 1] for run, c in enumerate(_best([val for val, _ in candidates]))]
     return Masks.cat(chosen)
+
+
+def best_ticket(level: Level, candidates: Sequence[Masks]) -> tuple[Masks, Fit]:
+    """Train candidates as tickets; for each run, that with the highest validation metric, the earliest of equals."""
+    fits = [level.train_ticket(masks) for masks in candidates]
+    best = _best([fit.val for fit in fits])
+    chosen = Masks.cat([candidates[c][run : run + 1] for run, c in enumerate(best)])
+    return chosen, Fit.cat([fits[c][run : run + 1] for run, c in enumerate(best)])
+
+
+def _best(metrics: Sequence[Tensor]) -> list[int]:
+    """For each run, which of the candidates' metrics, [S] each, is the highest."""
+    found: list[int] = torch.stack(list(metrics)).argmax(dim=0).tolist()
+    return found
 
 
 def batches(method: Method) -> int:
     """How many parts of every run a method trains together at most; of one that does not say, two, as ACE has."""
     return int(getattr(method, "batches", 2))
+
+
+def level_epochs(method: Method, scoring: int, training: int) -> int:
+    """Epochs per run of a level at most: the method's own, and those of tickets it trains, or of that it chose."""
+    return method.cost(scoring) + max(1, int(getattr(method, "trainings", 0))) * training
 
 
 def require(method: Method, option: str, ok: bool, expected: str) -> None:

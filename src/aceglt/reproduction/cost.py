@@ -12,6 +12,7 @@ import torch
 from aceglt.backbones import build
 from aceglt.config import Config
 from aceglt.datasets import KNOWN
+from aceglt.methods.base import level_epochs
 from aceglt.methods.build import build_method
 from aceglt.training.setup import pick_device
 
@@ -27,7 +28,7 @@ _LAUNCH_SECONDS = 2e-3  # what an epoch takes on a GPU even if there is nothing 
 def epochs_per_seed(config: Config) -> int:
     """Epochs that a search trains per seed at most."""
     epochs = config.training.epochs
-    return epochs + config.stopping.levels * (build_method(config).cost(config.scoring_epochs) + epochs)
+    return epochs + config.stopping.levels * level_epochs(build_method(config), config.scoring_epochs, epochs)
 
 
 def estimator(device: str) -> Callable[[Config, int], float]:

@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from aceglt import datasets
 from aceglt.config import Config
+from aceglt.methods.base import level_epochs
 from aceglt.methods.build import build_method
 from aceglt.report.progress import SearchProgress
 from aceglt.reproduction import EXHIBITS, Cell, Exhibit, Reproduction, Scale
@@ -87,7 +88,7 @@ class Progress:
     def __call__(self, cell: Cell, config: Config) -> Iterator[SearchObserver]:
         _line(self._console, f"{cell.name}, seeds {', '.join(map(str, config.seeds))}")
         levels, epochs = config.stopping.levels, config.training.epochs
-        level = build_method(config).cost(config.scoring_epochs) + epochs
+        level = level_epochs(build_method(config), config.scoring_epochs, epochs)
         with SearchProgress(self._console, levels, epochs, level, len(config.seeds)) as progress:
             yield progress
 

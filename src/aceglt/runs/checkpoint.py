@@ -37,7 +37,10 @@ _PAYLOAD = {
 def save(path: Path, state: State) -> None:
     """Write a state; masks as bits."""
     chosen = {f.name: getattr(state.selected, f.name) for f in fields(state.selected)} if state.selected else None
-    masks = {"last": state.masks, "selected": chosen.pop("masks") if chosen else None}
+    masks = {"last": state.masks, "handed_on": state.handed_on}
+    if chosen:
+        masks |= {"selected": chosen.pop("masks"), "selected.handed_on": chosen.pop("handed_on")}
+        del chosen["trained"]
     tensors = {
         f"{name}.{side}": storage.pack(of.of(side)) for name, of in masks.items() if of is not None for side in SIDES
     }
@@ -72,8 +75,11 @@ def load(path: Path, total: Counts, runs: int) -> State:
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors.get("soft"),
             masks=masks("last"),
+            handed_on=masks("handed_on"),
             importance=Scores(*(tensors[f"importance.{side}"] for side in SIDES)) if scored else None,
-            selected=Selected(masks=chosen, **payload["selected"]) if chosen is not None else None,
+            selected=Selected(chosen, handed_on=masks("selected.handed_on"), **payload["selected"])
+            if chosen is not None
+            else None,
             records=tuple(_record(values) for values in payload["records"]),
         )
         _check_together(state, total, runs)
@@ -94,7 +100,8 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
     real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
-    tensors = [*real, *of(state.masks).values(), *of(state.selected.masks if state.selected else None).values()]
+    chosen = (state.selected.masks, state.selected.handed_on) if state.selected else ()
+    tensors = [*real, *(part for masks in (state.masks, state.handed_on, *chosen) for part in of(masks).values())]
     if any(len(values) != runs for values in [*lists, *tensors]):
         raise ValueError(f"it is not of {runs} run(s)")
     if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):

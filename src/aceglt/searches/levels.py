@@ -21,7 +21,7 @@ from aceglt.backends import Backend, choose
 from aceglt.backends.base import ScoreTraining
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
-from aceglt.methods.base import Level, Method, Selection
+from aceglt.methods.base import RETRAIN, Level, Method, Selection
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks, share
@@ -132,13 +132,15 @@ class Search:
             followed = sample(now)
             changes = fluctuation(state.importance, followed) if state.importance is not None else None
         seen = self.excerpt.look(selection.masks.edges[0], None if now is None else now.edges[0])
-        chosen = Selected(selection.masks, seconds, selection.epochs, selection.diagnostics, changes, seen)
+        facts = (seconds, selection.epochs, selection.diagnostics, changes, seen)
+        chosen = Selected(selection.masks, *facts, selection.handed_on, selection.trained)
         return replace(state, importance=followed, selected=chosen)
 
     def retrain(self, state: State) -> tuple[State, Params]:
-        """Rewind to W0 and train the chosen masks in isolation, on labels alone. Returns the trained weights too."""
+        """Rewind to W0 and train the chosen masks in isolation, on labels alone, unless that was done to choose them.
+        Returns the trained weights too."""
         assert state.selected is not None
-        outcome, params = self.train(state.level + 1, state.selected.masks)
+        outcome, params = self.train(state.level + 1, state.selected.masks, trained=state.selected.trained)
         return state.with_level(state.selected, outcome), params
 
     def level(self, state: State) -> Level:
@@ -157,12 +159,13 @@ class Search:
         masks, keep, train = self.start_masks(state), self.keep(state), partial(self._fit, number)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
         rank = partial(self.ranking.importance, self.problem.graph)
-        return Level(number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank)
+        epochs = c.scoring_epochs, c.training.epochs
+        return Level(number, masks, keep, c.seeds, epochs[0], train_scores, train, quotas, rank, epochs[1])
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
         full, axis = self.full_masks(), self.config.pruning.axis
-        last = state.masks or full
+        last = state.handed_on or state.masks or full
         return Masks(full.weights if axis == "graph" else last.weights, full.edges if axis == "model" else last.edges)
 
     def keep(self, state: State) -> Counts:
@@ -179,10 +182,12 @@ class Search:
     def total(self) -> Counts:
         return Counts(self.backbone.prunable.size, self.problem.graph.num_edges)
 
-    def train(self, level: int, masks: Masks, watch: Watch | None = None) -> tuple[Outcome, Params]:
-        """Train masks in isolation from W0 on labels alone; level 0 is the dense baseline."""
-        began = time.monotonic()
-        result = self._fit(level, masks, self.config.training.epochs, "retrain" if level else "dense", watch=watch)
+    def train(
+        self, level: int, masks: Masks, watch: Watch | None = None, trained: Fit | None = None
+    ) -> tuple[Outcome, Params]:
+        """Train masks in isolation from W0 on labels alone, unless `trained`; level 0 is the dense baseline."""
+        began, phase = time.monotonic(), RETRAIN if level else "dense"
+        result = trained or self._fit(level, masks, self.config.training.epochs, phase, watch=watch)
         assert result.params is not None
         test = None
         if self.config.test:

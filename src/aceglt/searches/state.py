@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.searches.statistics import Readings
+from aceglt.training.fit import Fit
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class Selected:
     diagnostics: Mapping[str, Any]
     fluctuation: Mapping[str, Any] | None = None
     excerpt: Mapping[str, Any] | None = None
+    handed_on: Masks | None = None
+    """What the next level starts from, if not these masks."""
+    trained: Fit | None = None
+    """Their training, where it was needed to choose them; not kept in a checkpoint, since it can be repeated."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class State:
     dense: Outcome | None = None
     soft: Tensor | None = None  # [S, N, C] the dense models' predictions
     masks: Masks | None = None  # masks of the last finished level; None before the first
+    handed_on: Masks | None = None  # what the next level starts from, if not those
     importance: Scores | None = None  # of a sample at the last choice, what the next one's is compared with
     selected: Selected | None = None
     records: tuple[LevelRecord, ...] = ()
@@ -75,11 +81,15 @@ class State:
             self.level + 1, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics,
             chosen.fluctuation, chosen.excerpt,
         )  # fmt: skip
-        return replace(self, masks=chosen.masks, selected=None, records=(*self.records, record))
+        records = (*self.records, record)
+        return replace(self, masks=chosen.masks, handed_on=chosen.handed_on, selected=None, records=records)
 
     def to(self, device: torch.device | str) -> State:
         """The same state on a device."""
-        parts = {name: getattr(self, name) for name in ("soft", "masks", "importance")}
+        parts = {name: getattr(self, name) for name in ("soft", "masks", "handed_on", "importance")}
         moved: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in parts.items()}
-        selected = self.selected and replace(self.selected, masks=self.selected.masks.to(device))
+        selected = self.selected
+        if selected is not None:
+            base = selected.handed_on and selected.handed_on.to(device)
+            selected = replace(selected, masks=selected.masks.to(device), handed_on=base, trained=None)
         return replace(self, selected=selected, **moved)

@@ -45,6 +45,22 @@ class Fit:
     scores: Scores | None
     """Scores of the chosen epoch (score training)."""
 
+    def __getitem__(self, runs: slice) -> Fit:
+        params, scores = self.params and self.params[runs], self.scores and self.scores[runs]
+        return Fit(self.val[runs], self.epoch[runs], params, scores)
+
+    @staticmethod
+    def cat(fits: list[Fit]) -> Fit:
+        """The runs of several trainings as those of one."""
+        params = [f.params for f in fits if f.params is not None]
+        scores = [f.scores for f in fits if f.scores is not None]
+        return Fit(
+            torch.cat([f.val for f in fits]),
+            torch.cat([f.epoch for f in fits]),
+            Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params])) if params else None,
+            Scores.cat(scores) if scores else None,
+        )
+
 
 def initial_scores(key: Tensor, masks: Masks, uniform: Callable[[Tensor, int], Tensor] = rng.uniform) -> Scores:
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
@@ -93,7 +109,7 @@ def fit(
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
     workers = backend.side_by_side(backbone, problem.graph, len(groups)) if parts.count == 1 else 0
-    return _cat(backend.train(groups, train, observer, workers))
+    return Fit.cat(backend.train(groups, train, observer, workers))
 
 
 class _Trainer:
@@ -283,14 +299,3 @@ class _Progress:
     def mean(self) -> float:
         """Of the runs' best validation metrics; NaN before the first."""
         return float(self.val.mean()) if bool(self.best.all()) else math.nan
-
-
-def _cat(fits: list[Fit]) -> Fit:
-    params = [f.params for f in fits if f.params is not None]
-    scores = [f.scores for f in fits if f.scores is not None]
-    return Fit(
-        torch.cat([f.val for f in fits]),
-        torch.cat([f.epoch for f in fits]),
-        Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params])) if params else None,
-        Scores.cat(scores) if scores else None,
-    )
