@@ -1,6 +1,7 @@
 """The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
-keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than ours, on
-validation nodes alone; `measure` looks at scores and teachers."""
+keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than the default's, on
+validation nodes alone; `exchange` tries another exchange, on validation nodes that chose nothing; `measure` looks at
+scores and teachers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
-from study import measure, page
+from study import exchanges, measure, page
 from study.cells import PARTS, ROOT, collect
 from study.tune import FOLDS, RECORD, SEEDS, tune
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     commands.add_parser(
         "page", help="write docs/study, the tables of docs/study.md and README.md, and results/PART/levels.csv"
     )
-    tuned = commands.add_parser("tune", help=f"search with other settings than ours and add to {RECORD}")
+    tuned = commands.add_parser("tune", help=f"search with other settings than the default's and add to {RECORD}")
     tuned.add_argument("dataset")
     tuned.add_argument("axis", choices=("model", "graph"))
     tuned.add_argument(
@@ -47,10 +48,15 @@ def main(arguments: list[str] | None = None) -> None:
         "--fold", action="append", type=int, help="repeatable; 0 is the split of the data [default: 0 to 3]"
     )
     tuned.add_argument("--seeds", type=int, default=SEEDS, help=f"[default: {SEEDS}]")
+    tried = commands.add_parser("exchange", help=f"try an exchange and add to {exchanges.RECORD}")
+    tried.add_argument("dataset")
+    tried.add_argument("axis", choices=("model", "graph"))
+    tried.add_argument("exchange", choices=exchanges.EXCHANGES)
+    tried.add_argument("--fold", action="append", type=int, help="repeatable [default: 0]")
     measured = commands.add_parser("measure", help="write results/score-spread.csv and results/teacher-validation.csv")
-    for command in (searched, tuned):
+    for command in (searched, tuned, tried):
         command.add_argument("--device", default="auto", help="[default: auto]")
-    for command in (searched, tuned, measured):
+    for command in (searched, tuned, tried, measured):
         command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
     try:
@@ -77,6 +83,12 @@ def _do(given: argparse.Namespace) -> None:
         place = {"device": given.device, "data_root": given.data_root}
         for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):
             print(f"fold {line['fold']}: dense {line['dense']}, mean {line['mean']}")
+    elif given.command == "exchange":
+        for fold in given.fold or [0]:
+            place = {"device": given.device, "data_root": given.data_root}
+            line = exchanges.try_exchange(given.dataset, given.axis, fold, given.exchange, **place)
+            exchanges.record([line])
+            print(f"fold {fold}: dense {line['dense']}, mean {line['mean']}")
     elif given.command == "measure":
         print("\n".join(map(str, measure.write(data_root=given.data_root))))
     else:

@@ -9,10 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from aceglt.config.formats import from_format_1
+from aceglt.config.formats import FORMAT, read_config
 from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
-from aceglt.reproduction.layouts import OURS, PAPER_AXES, SMALL
+from aceglt.reproduction.layouts import PAPER_AXES, SMALL, VARIANTS
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.registry import pick
 from aceglt.reproduction.runs import Observe, complete, find
@@ -22,7 +22,7 @@ from aceglt.runs.directory import read_json
 
 ROOT = Path("results")
 DRAWS, ONE_SHOT = "draws", "one-shot"
-COMPARED = (*PUBLISHED, OURS, DRAWS, ONE_SHOT)
+COMPARED = (*PUBLISHED, *VARIANTS, DRAWS, ONE_SHOT)
 """Methods by the last part of a cell's name."""
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
@@ -117,10 +117,9 @@ def load(part: Part, folder: Path = ROOT) -> Iterator[Results]:
 
 
 def _in_todays_words(result: Results) -> Results:
-    """Results that were kept when ours was `ace` without rounds, and configurations said only what was not the
-    default."""
-    cell, config = result["cell"].replace(f"/ace/{OURS}", f"/ugs/{OURS}"), from_format_1(result["config"])
-    return {**result, "cell": cell, "config": config}
+    """Its configuration with every option there is by now."""
+    config = read_config({**result["config"], "seeds": result["seeds"]}, result["config_format"]).to_dict()
+    return {**result, "config": {name: value for name, value in config.items() if name != "seeds"}}
 
 
 def by_cell(part: Part, folder: Path = ROOT) -> dict[Cell, Results]:
@@ -162,6 +161,7 @@ def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, 
         "command": part.command(cell, scale, results["seeds"]),
         "code": code,
         "environments": [{name: place.get(name) for name in _ENVIRONMENT} for place in places],
+        "config_format": FORMAT,
         "config": {name: value for name, value in config.items() if name != "seeds"},
     }
 

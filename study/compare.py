@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aceglt.reproduction.layouts import OURS, PAPER_AXES, PAPER_BACKBONES, SMALL
+from aceglt.reproduction.layouts import PAPER_AXES, PAPER_BACKBONES, SMALL
 from aceglt.reproduction.runs import merge
 from aceglt.searches.statistics import SIGNIFICANCE, mean_std, paired_t_test
 from study.cells import COMPARED, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
+DEFAULT = "default"
+"""What `aceglt search` does, by the last part of a cell's name."""
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -58,19 +60,19 @@ class Group:
         return max(self.results, key=lambda method: mean_std(self.means(method))[0])
 
     def below(self) -> list[str]:
-        """Where ours is significantly below another method: one-sided, paired over seeds, Holm over all levels and
-        methods that are compared."""
-        cases = [(m, level) for m in self.results if m != OURS for level in self.compared]
-        p = [paired_t_test(self.tests(OURS, level), self.tests(m, level), "less") for m, level in cases]
+        """Where the default is significantly below another method: one-sided, paired over seeds, Holm over all levels
+        and methods that are compared."""
+        cases = [(m, level) for m in self.results if m != DEFAULT for level in self.compared]
+        p = [paired_t_test(self.tests(DEFAULT, level), self.tests(m, level), "less") for m, level in cases]
         corrected = holm([1.0 if value is None else value for value in p])
         found = zip(cases, corrected, strict=True)
         return [f"{m} at level {level + 1}" for (m, level), value in found if value < SIGNIFICANCE]
 
     def star(self, method: str) -> bool:
         """Whether a method's mean is significantly above UGS's: two-sided, paired over seeds."""
-        ours, ugs = self.means(method), self.means("ugs")
-        p = paired_t_test(ours, ugs)
-        return p is not None and p < SIGNIFICANCE and mean_std(ours)[0] > mean_std(ugs)[0]
+        mine, ugs = self.means(method), self.means("ugs")
+        p = paired_t_test(mine, ugs)
+        return p is not None and p < SIGNIFICANCE and mean_std(mine)[0] > mean_std(ugs)[0]
 
 
 def pooled(results: Sequence[Results], splits: int = len(SPLITS.scales)) -> list[Results]:

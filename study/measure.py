@@ -12,7 +12,6 @@ from aceglt.files import write_atomic
 from aceglt.methods import Ace
 from aceglt.reproduction import Scale
 from aceglt.reproduction.cells import Cell
-from aceglt.reproduction.layouts import OURS
 from aceglt.reproduction.tables import csv_rows
 from aceglt.searches.levels import Search, outputs
 from aceglt.searches.state import State
@@ -23,7 +22,7 @@ from study.tune import FOLDS, SEEDS, build_search, folded
 _QUANTILES = {"lowest": 0.0, "1 %": 0.01, "median": 0.5, "99 %": 0.99, "highest": 1.0}
 SCORED = [
     cell for cell in TABLE1.cells
-    if (cell.backbone, cell.axis) == ("gcn", "model") and (cell.method == "ace" or cell.variant == OURS)
+    if (cell.backbone, cell.axis) == ("gcn", "model") and (cell.variant or cell.method) in ("ugs", "teacher")
 ]  # fmt: skip
 TAUGHT = ("cora", "citeseer")
 
@@ -50,7 +49,7 @@ def score_quantiles(data_root: str | None = None, cells: Sequence[Cell] = SCORED
             ranked = getattr(scores, side).abs().sort(dim=1).values
             places = [round(share * (ranked.shape[1] - 1)) for share in _QUANTILES.values()]
             found = [f"{quantile:.5f}" for quantile in ranked[:, places].mean(dim=0).tolist()]
-            rows.append([cell.dataset, cell.variant or "published", side, seeds, *found])
+            rows.append([cell.dataset, cell.variant or "labels", side, seeds, *found])
     return csv_rows(("dataset", "scores", "side", "seeds", *_QUANTILES), rows)
 
 

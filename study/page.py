@@ -11,7 +11,7 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
 from aceglt.reproduction.grid import entry_of, fill, quotes
-from aceglt.reproduction.layouts import OURS, PAPER_AXES
+from aceglt.reproduction.layouts import PAPER_AXES
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.registry import Exhibit, exhibit
@@ -34,18 +34,23 @@ from study.cells import (
     load,
     of_exhibits,
 )
-from study.compare import FROM, Group, groups, pooled
+from study.compare import DEFAULT, FROM, Group, groups, pooled
 from study.tune import RECORD, means, read
 
 _NAMES = {
-    "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, literal reading", OURS: "ours",
+    "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, top-K", "literal": "ACE, literal",
+    "code": "ACE, code", "teacher": "UGS, teacher", DEFAULT: "ACE, teacher (default)",
     DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
 }  # fmt: skip
 _NONE = "…"  # not searched
 EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
 """Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
-    zip(COMPARED, ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#228833", "#777777", "#66ccee"), strict=True)
+    zip(
+        COMPARED,
+        ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#ee99aa", "#aa4466", "#66aa55", "#116622", "#777777", "#66ccee"),
+        strict=True,
+    )
 )
 
 _HEAD = """\
@@ -150,7 +155,7 @@ def _epochs(result: Results) -> int:
 
 def sparsest(found: Sequence[Group]) -> str:
     """A line per cell: the test metric of the last level."""
-    methods = ("ugs", "ace", OURS)
+    methods = ("ugs", "ace", "teacher", DEFAULT)
     rows = []
     for g in found:
         last = (_percent(g.results[m]["levels"][-1]["test"]) if m in g.results else _NONE for m in methods)
@@ -213,16 +218,17 @@ def page(found: Sequence[Group], backbones: Iterable[str]) -> str:
 
 
 def _overview(found: Sequence[Group]) -> list[str]:
-    complete = [group for group in found if {*PUBLISHED, OURS} <= set(group.results)]
+    complete = [group for group in found if {*PUBLISHED, DEFAULT} <= set(group.results)]
     if not complete:
         return []
-    first = [group.name for group in complete if group.best == OURS]
-    others = [f"{group.name} ({_NAMES[group.best]})" for group in complete if group.best != OURS]
+    first = [group.name for group in complete if group.best == DEFAULT]
+    others = [f"{group.name} ({_NAMES[group.best]})" for group in complete if group.best != DEFAULT]
     below = [f"{group.name}: {', '.join(places)}" for group in complete if (places := group.below())]
     return [
-        f"Ours has the highest mean in {len(first)} of the {len(complete)} cells that all five methods have searched"
+        f"The default has the highest mean in {len(first)} of the {len(complete)} cells that it and the four published "
+        "methods have searched"
         + (f"; not in {', '.join(others)}." if others else ".")
-        + " Levels where ours is significantly below another method (one-sided, paired, Holm-corrected over levels and "
+        + " Levels where it is significantly below another method (one-sided, paired, Holm-corrected over levels and "
         f"methods of a cell): {'; '.join(below) or 'none'}."
     ]
 

@@ -28,7 +28,7 @@ from aceglt.methods import Ace
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
 from aceglt.problems.node import PER_CLASS
-from aceglt.reproduction.layouts import OUR_SETTINGS
+from aceglt.reproduction.layouts import DEFAULT_SCORES
 from aceglt.reproduction.tables import csv_rows
 from aceglt.searches.levels import Search, enough, prune_iteratively
 from aceglt.searches.results import summarise
@@ -74,14 +74,14 @@ def tune(
     device: str = "auto",
     data_root: str | None = None,
     search: Callable[..., dict[str, Any]] = search_fold,
-    ours: Mapping[str, Any] = OUR_SETTINGS,
+    default: Mapping[str, Any] = DEFAULT_SCORES,
 ) -> list[Line]:
-    """Search with settings "name=value" in the place of ours, fold by fold, and add the lines to the record.
+    """Search with settings "name=value" in the place of the default's, fold by fold, and add the lines to the record.
 
     Lines that are there already are not searched again.
     """
     lines = read(record)
-    chosen = _chosen(dataset, axis, assignments, seeds, ours)
+    chosen = _chosen(dataset, axis, assignments, seeds, default)
     place = {
         "dataset": dataset, "axis": axis, "settings": " ".join(assignments), "seeds": str(seeds),
         "config": short_digest(json.dumps(chosen, sort_keys=True)),
@@ -119,15 +119,15 @@ def means(lines: Sequence[Line], folds: Sequence[int] = FOLDS, seeds: int = SEED
 
     names = list(dict.fromkeys(line["settings"] for line in lines))
     rows = [("dense", "dense", names[0])] if names else []
-    rows += [(f"`{name}`" if name else "**ours**", "mean", name) for name in names]
+    rows += [(f"`{name}`" if name else "**default**", "mean", name) for name in names]
     return ["", *(" ".join(place) for place in places)], [
         [title, *(mean(number, name, place) for place in places)] for title, number, name in rows
     ]
 
 
-def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS) -> dict[str, Any]:
-    """Ours, with other values for what is assigned; "rounds=3" and the like are of the method."""
-    made: dict[str, Any] = {**ours}
+def settings(assignments: Sequence[str], default: Mapping[str, Any] = DEFAULT_SCORES) -> dict[str, Any]:
+    """The default, with other values for what is assigned; "rounds=3" and the like are of the method."""
+    made: dict[str, Any] = {**default}
     options: dict[str, Any] = {}
     for assignment in assignments:
         name, _, text = assignment.partition("=")
@@ -144,14 +144,16 @@ def settings(assignments: Sequence[str], ours: Mapping[str, Any] = OUR_SETTINGS)
     return {**made, "method_options": {}}
 
 
-def _chosen(dataset: str, axis: str, assignments: Sequence[str], seeds: int, ours: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(
+    dataset: str, axis: str, assignments: Sequence[str], seeds: int, default: Mapping[str, Any]
+) -> dict[str, Any]:
     """The settings of a search beside the preset's."""
     trained = resolve("paper", dataset=dataset)
     fixed = {
         **_LENGTHS, "axis": axis, "seeds": seeds, "levels": STEPS, "lr": trained.training.lr,
         "weight_decay": trained.training.weight_decay,
     }  # fmt: skip
-    changed = settings(assignments, ours)
+    changed = settings(assignments, default)
     if taken := sorted(fixed.keys() & changed.keys()):
         raise ConfigError(f"{', '.join(taken)} is the same in all searches for tuning")
     if unknown := sorted(changed.keys() - {*_SETTINGS, "prototype"} | changed.keys() & _NOT_TUNED):

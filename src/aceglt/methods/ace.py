@@ -34,7 +34,7 @@ class Ace(AceOptions):
         candidates: list[tuple[Tensor, Masks]] = []  # what each round starts from, with its validation metric
         for t in range(self.rounds):  # line 4
             masks = _masks(sides)
-            others = _pruned_part(masks, matrices, whole_graph=self.pruned_graph == "full")
+            others = pruned_part(masks, matrices, whole_graph=self.pruned_graph == "full")
             both = Masks.cat([masks, others])  # lines 2 and 3: Z_retained and Z_pruned
             fit = level.train_scores(both, self.refine_epochs, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
             assert fit.scores is not None
@@ -49,11 +49,12 @@ class Ace(AceOptions):
         if self.keep == "best":
             last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
             refined = best_of([*candidates, (last.val, refined)])
-        trained = None
+        trained, epochs = None, self.cost(level.epochs)
         if self.keep == "trained":  # a round that did not help is taken back
             refined, trained = best_ticket(level, [*(masks for _, masks in candidates), refined])
+            epochs += self.rounds * level.ticket_epochs  # beside those of the ticket that is kept
         return Selection(
-            refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(sides)}, self.cost(level.epochs),
+            refined, cut.scores, {**cut.diagnostics, "ace": _diagnostics(sides)}, epochs,
             handed_on=None if self.hand_on else cut.masks, trained=trained,
         )  # fmt: skip
 
@@ -100,7 +101,7 @@ def _masks(sides: _Sides) -> Masks:
     return Masks(*(torch.stack([run.mask for run in sides[side]]) for side in SIDES))
 
 
-def _pruned_part(masks: Masks, matrices: Sequence[slice], whole_graph: bool) -> Masks:
+def pruned_part(masks: Masks, matrices: Sequence[slice], whole_graph: bool) -> Masks:
     """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
     nothing, and nothing could be learned about the rest."""
     pruned = masks.complement()

@@ -64,7 +64,7 @@ def reproduce(
     Args:
         name: such as "table1" or "figureS2"; `aceglt reproduce --list` has all.
         out: folder for the runs, shared by all tables and figures, and for one folder per table or figure.
-        cells: part of it, such as "cora/gcn" or ["ugs", "ours"]; all unless given.
+        cells: part of it, such as "cora/gcn" or ["ugs", "default"]; all unless given.
         seeds: how many, or which.
         levels, epochs: fewer than the paper's, to try it out; epochs of refinement shrink in proportion.
         preset: whose settings; "paper" is the paper's own.
