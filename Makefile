@@ -21,8 +21,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed  ## a quick search on the embedded graph
 	$(BIN)/aceglt search --preset quick --out $(DEMO)
 
+# By module, so that its fixtures and caches are made once.
 test: $(VENV)/.installed  ## the test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
 check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff check .
