@@ -12,7 +12,15 @@ import pytest
 from aceglt.config import METHOD_OPTIONS, PRESETS, SETTINGS, STEERING, Config, Stopping, Training, difference, resolve
 from aceglt.config.configuration import GROUPS
 from aceglt.config.fields import settings_of
-from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, GatOptions, LinkOptions, ResgcnOptions
+from aceglt.config.groups import (
+    BACKBONE_OPTIONS,
+    TASK_OPTIONS,
+    BackboneOptions,
+    GatOptions,
+    LayerOptions,
+    LinkOptions,
+    ResgcnOptions,
+)
 from aceglt.errors import ConfigError
 from aceglt.methods import METHODS, Ace
 
@@ -191,7 +199,9 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("epochs", 0, "epochs must be 1 or more, found 0"),
         ("hidden", 0, "hidden must be from 1 to 1048576, found 0"),
         ("layers", 0, "layers must be from 1 to 1000, found 0"),
-        ("layers", 3, "layers is for the backbone resgcn; gcn does not have it"),
+        ("heads", 3, "heads is for the backbone gat; gcn does not have it"),
+        ("dropout", 1.0, "dropout must be 0 or more and below 1, found 1.0"),
+        ("norm", "graph", "unknown norm 'graph'; known are none, layer, batch"),
         ("checkpoint_blocks", True, "checkpoint_blocks is for the backbone resgcn; gcn does not have it"),
         ("precision", "float16", "unknown precision 'float16'; known are float32, bfloat16"),
         ("partitions", 0, "partitions must be 1 or more, found 0"),
@@ -285,7 +295,12 @@ def test_replace_changes_settings_of_any_group_and_checks_them() -> None:
 
 
 def test_a_setting_is_written_once() -> None:
-    kinds = [Config, *GROUPS.values(), *{*BACKBONE_OPTIONS.values()}, *{*TASK_OPTIONS.values()}]
+    """Another backbone may have another default, of the same setting."""
+    kinds = [Config, *GROUPS.values(), BackboneOptions, LayerOptions, *{*TASK_OPTIONS.values()}]
     written = [name for kind in kinds for name in settings_of(kind) if name in get_annotations(kind)]
-    assert sorted(written) == sorted(SETTINGS)
+    assert len(set(written)) == len(written)
+    backbones = [name for kind in BACKBONE_OPTIONS.values() for name in settings_of(kind)]
+    assert {*written, *backbones} == set(SETTINGS)
+    for kind in BACKBONE_OPTIONS.values():
+        assert all(part.metadata == SETTINGS[name].metadata for name, part in settings_of(kind).items())
     assert all(field.metadata["help"] for field in SETTINGS.values())

@@ -74,7 +74,7 @@ class Fields:
 
     def sites(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> tuple[Site, Site]:
         """Where training and validation run; the same site, to share the stem, where their own would not be cheaper."""
-        steps, loops = len(backbone.chain), backbone.self_loops
+        steps, loops = backbone.steps, backbone.self_loops
         of_train, of_val = self.field(train, steps), self.field(val, steps)
         batch = train.graph.batch(alive, loops, self._kernels)
         if val.scatter is not None:

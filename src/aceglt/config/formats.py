@@ -27,12 +27,27 @@ FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What a method's options were that a file of format 1 does not name; `rounds` of ace, 0, is read as ugs. Frozen: it
 describes files that exist."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
+_TWO_LAYERS: Mapping[str, Any] = {
+    "layers": 2, "output": "conv", "norm": "none", "skip": "none", "jumping": "none", "dropout": 0.5,
+    "input_dropout": 0.0,
+}  # fmt: skip
+BEFORE_LAYERS: Mapping[str, Mapping[str, Any]] = {
+    "gcn": {**_TWO_LAYERS, "bias": False},
+    "gin": {**_TWO_LAYERS, "bias": True},
+    "gat": {**_TWO_LAYERS, "dropout": 0.6, "input_dropout": 0.6, "bias": True, "heads": 8},
+}
+"""What backbones were before files said more of their layers than `hidden`. Frozen as well."""
 
 
 def read_config(values: Any, format: int) -> Config:
     """The configuration of a file of one of `FORMATS`; ConfigError where it is none, or lacks a setting."""
-    if isinstance(values, Mapping) and format == 1:
-        values = from_format_1(values)
+    if isinstance(values, Mapping):
+        names = BEFORE_LAYERS["gat"].keys()
+        before = not values.keys() & (names - {"layers"})
+        values = from_format_1(values) if format == 1 else values
+        if before:
+            had = BEFORE_LAYERS.get(str(values.get("backbone")), {})
+            values = {**dict.fromkeys(names), **values, **had}
     if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
         raise IncompleteError(f"no {', '.join(absent)}")
     config = Config.from_dict(values)

@@ -48,6 +48,14 @@ class Settings(TypedDict, total=False):
     fixed_graph: float | None
     hidden: int | None
     layers: int | None
+    output: str | None
+    norm: str | None
+    skip: str | None
+    jumping: str | None
+    dropout: float | None
+    input_dropout: float | None
+    bias: bool | None
+    heads: int | None
     checkpoint_blocks: bool | None
     split: str | None
     objective: str | None

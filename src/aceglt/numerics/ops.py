@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from aceglt.numerics.csr import full
@@ -17,6 +18,8 @@ from aceglt.numerics.graph import Block, GraphBatch
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
 _ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
 _FEWEST_CHANNELS = 8
+NORM_EPSILON = 1e-5  # what norms add to a variance, as torch's
+_MOMENTUM = 0.1  # of running statistics, as torch's
 _EPSILON = 1e-7  # what GENConv adds to a message
 
 
@@ -130,6 +133,25 @@ def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: floa
     """
     result: Tensor = _EluDropout.apply(h, bias, keep, scale)
     return result
+
+
+def layer_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Layer normalisation of h [S, n, H], with each run's scale and shift [S, 1, H]."""
+    return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=NORM_EPSILON), scale)
+
+
+def batch_norm(training: bool, h: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Normalisation of each unit of h [S, n, H] over the nodes: in training by their mean and variance, which move the
+    running ones [S, 1, H] in place; else by the running ones."""
+    wide = full(h)
+    if training:
+        now, centre = torch.var_mean(wide, dim=1, correction=0, keepdim=True)
+        with torch.no_grad():
+            mean.lerp_(centre, _MOMENTUM)
+            variance.lerp_(now * (h.shape[1] / max(1, h.shape[1] - 1)), _MOMENTUM)
+    else:
+        now, centre = variance, mean
+    return torch.addcmul(shift, ((wide - centre) * (now + NORM_EPSILON).rsqrt()).to(h.dtype), scale)
 
 
 class _Gather(torch.autograd.Function):

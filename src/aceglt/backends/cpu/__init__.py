@@ -8,13 +8,12 @@ from contextlib import closing
 import torch
 
 from aceglt.backbones.base import Backbone
-from aceglt.backbones.gcn import GCN
 from aceglt.backends.base import Observer, Place, Result, Start, Train
 from aceglt.backends.cpu.allocator import keep_memory
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
-from aceglt.backends.cpu.gcn import CompiledGCN
+from aceglt.backends.cpu.gcn import CompiledGCN, serves
 from aceglt.backends.cpu.kernels import CompiledKernels
-from aceglt.backends.cpu.passes import CpuPasses, narrowed
+from aceglt.backends.cpu.passes import CpuPasses, narrowed, narrows
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields, Passes
 from aceglt.backends.reference import PlainElements, Reference
@@ -35,17 +34,17 @@ class Cpu(Reference):
         self._spare: Spare | None = None  # while trainings run side by side
 
     def network(self, backbone: Backbone) -> Backbone:
-        return CompiledGCN(backbone, self.kernels) if type(backbone) is GCN else backbone
+        return CompiledGCN(backbone, self.kernels) if serves(backbone) else backbone
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
         fixed = start.scoring is None
-        network = CompiledGCN(backbone, self.kernels, fixed) if type(backbone) is GCN else backbone
+        network = CompiledGCN(backbone, self.kernels, fixed) if serves(backbone) else backbone
         sites = self._fields.sites(backbone, train, val, start.masks.edges)
         passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
-        if start.masks.runs > 1 or start.extra or not backbone.chain or not backbone.chain[0].plain:
+        if start.masks.runs > 1 or start.extra or not narrows(backbone):
             return passes
         return narrowed(passes, self._fields, backbone.prunable.split(start.masks.weights), self.thresholds)
 
