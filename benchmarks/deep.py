@@ -1,8 +1,8 @@
 """One epoch of dense training with validation, ours beside the same network in plain PyG, in one alternating run:
 `python -m benchmarks.deep [--dataset …] [--backbone gcn] [--layers 3] [--hidden 512] [--norm layer] [--seeds 5] …`.
 
-PyG trains one seed, with `edge_index` and, for GCN, with a normalised CSR adjacency, its fastest form on a CPU. Ours trains
-all seeds at once; a GPU records the epoch as a CUDA graph. Times are the fastest of the rounds, per seed.
+PyG trains one seed, with `edge_index` and, for GCN, with a normalised CSR adjacency, its fastest form on a CPU. Ours
+trains all seeds at once; a GPU records the epoch as a CUDA graph. Times are the fastest of the rounds, per seed.
 """
 
 from __future__ import annotations
@@ -33,16 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     data = datasets.load(options.dataset, options.data_root)
     problem = Problem.from_data(data).to(options.device)
-    heads = {"heads": options.heads} if options.backbone == "gat" else {}
-    more = {name: getattr(options, name) for name in ("layers", "norm", "skip", "output", "dropout")}
-    sizes = problem.x.shape[1], problem.out_features
-    backbone = build(options.backbone, *sizes, options.hidden, **more, **heads, bias=True)
+    more = {name: getattr(options, name) for name in ("hidden", "layers", "norm", "skip", "output", "dropout")}
+    more |= {"bias": True, **({"heads": options.heads} if options.backbone == "gat" else {})}
+    backbone = build(options.backbone, problem.x.shape[1], problem.out_features, **more)
     ours = Ours(problem, backbone, options.seeds)
-    forms = {"PyG, edge_index": lambda: pyg_epoch(problem, backbone, "edge_index")}
-    if options.backbone == "gcn":
-        forms["PyG, CSR"] = lambda: pyg_epoch(problem, backbone, "csr")
-    forms = {name: make for name, make in forms.items() if name not in options.without}
-    epochs = {name: make() for name, make in forms.items()}
+    names = [name for name in ("edge_index", "CSR") if name not in options.without]
+    names = [name for name in names if name == "edge_index" or options.backbone == "gcn"]
+    epochs = {f"PyG, {name}": pyg_epoch(problem, backbone, name) for name in names}
     times: dict[str, list[float]] = {name: [] for name in (*epochs, "aceglt")}
     for _ in range(options.rounds):
         for name, epoch in epochs.items():
@@ -95,7 +92,7 @@ def pyg_epoch(problem: Any, backbone: Backbone, form: str) -> Callable[[], None]
     device, edges = problem.device, problem.graph.edges
     adjacency: Tensor = torch.cat([edges, edges.flip(0)], dim=1)
     model: Any = plain_model(backbone).to(device)
-    if form == "csr":  # normalised once
+    if form == "CSR":  # normalised once
         index, weight = gcn_norm(adjacency, None, problem.graph.num_nodes)
         size = problem.graph.num_nodes, problem.graph.num_nodes
         adjacency = torch.sparse_coo_tensor(index.flip(0), weight, size, device=device).coalesce().to_sparse_csr()
@@ -146,7 +143,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=2, help="of each form in a round")
-    parser.add_argument("--without", action="append", default=[], help="a form of PyG's to leave out")
+    parser.add_argument("--without", action="append", default=[], help="edge_index or CSR")
     return parser.parse_args(arguments)
 
 

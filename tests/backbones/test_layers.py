@@ -44,7 +44,7 @@ class Plain(nn.Module):
         norms: dict[str, Any] = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
         for number in range(hidden):
             size = FEATURES if number == 0 else width
-            self._add(size, HIDDEN, HEADS, bias)
+            self._add(size, HIDDEN, HEADS, bias and norm != "batch")
             self.norms.append(norms[norm](width))
         last = FEATURES if hidden == 0 else width * (hidden if jumping == "cat" else 1)
         self.output = nn.Linear(last, CLASSES, bias) if output == "linear" else None

@@ -69,7 +69,7 @@ class GAT(Layered):
         return super().initial(seeds, name, shape, device)
 
     @property
-    def _early(self) -> bool:
+    def early(self) -> bool:
         return False  # there is dropout of coefficients too
 
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> _Arcs:
@@ -90,7 +90,7 @@ class GAT(Layered):
         if bias is not None:
             units = units + bias.flatten(1).unsqueeze(1)
         units = self._activated(
-            weights, number, self._skipped(weights, graph, number, units, inputs), dropout is not None
+            weights, number, self.skipped(weights, graph, number, units, inputs), dropout is not None
         )
         return [self._dropped(graph, number, units, dropout)]
 

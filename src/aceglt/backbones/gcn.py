@@ -7,7 +7,7 @@ from torch import Tensor
 from aceglt.backbones.base import Footprint, Weights
 from aceglt.backbones.layered import Layered
 from aceglt.numerics import ops
-from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.graph import GraphBatch
 
 
 class GCN(Layered):
@@ -20,7 +20,3 @@ class GCN(Layered):
 
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Tensor:
         return ops.normalise(graph, edge_values)
-
-    def aggregate(self, weights: Weights, number: int, block: Block, arcs: Tensor, z: Tensor) -> Tensor:
-        units, bias = ops.spmm(block, ops.pick(block, arcs), z, symmetric=True), weights.get(f"layer{number}.bias")
-        return units if bias is None else units + bias

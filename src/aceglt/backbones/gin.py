@@ -33,11 +33,16 @@ class GIN(Layered):
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Tensor:
         return ops.arc_values(graph, edge_values) / graph.in_degree
 
+    def gather(self, weights: Weights, number: int, block: Block, arcs: Tensor, h: Tensor) -> Tensor:
+        own = 1.0 + weights[f"layer{number}.epsilon"]
+        return torch.addcmul(super().gather(weights, number, block, arcs, h), rows(h, block.targets), own)
+
     def aggregate(self, weights: Weights, number: int, block: Block, arcs: Tensor, z: Tensor) -> Tensor:
-        targets, own = rows(z, block.targets), 1.0 + weights[f"layer{number}.epsilon"]
         bias = weights.get(f"layer{number}.bias")
-        mine = targets * own if bias is None else torch.addcmul(bias, targets, own)
-        return mine + ops.spmm(block, ops.pick(block, arcs), z)
+        if bias is None:
+            return self.gather(weights, number, block, arcs, z)
+        own = torch.addcmul(bias, rows(z, block.targets), 1.0 + weights[f"layer{number}.epsilon"])
+        return own + super().gather(weights, number, block, arcs, z)
 
     def _spec(self, weights: Weights, number: int, **more: Tensor | None) -> LayerSpec:
         epsilon = weights.get(f"layer{number}.epsilon")

@@ -80,7 +80,8 @@ class Layered(Backbone):
         """A stage with messages."""
         layer, o = f"layer{number}", self.options
         roots = [f"{layer}.root"] * self.rooted + [f"{layer}.skip"] * (o.skip == "linear")
-        along = [f"{layer}.bias"] * o.bias + [f"norm{number}.{part}" for part in _NORMS[more.get("norm", "none")]]
+        norm = more.get("norm", "none")  # a batch norm takes away what a bias adds
+        along = [f"{layer}.bias"] * (o.bias and norm != "batch") + [f"norm{number}.{part}" for part in _NORMS[norm]]
         weights = self._weights(number, hidden="norm" in more)
         options = {"roots": tuple(roots), "along": tuple(along), "attends": self.attends, **more}
         return Stage(weights, inputs, units, reads, **options)
@@ -99,7 +100,7 @@ class Layered(Backbone):
         return torch.ones_like(values) if name.startswith("norm") and name.endswith(("scale", "variance")) else values
 
     @property
-    def _early(self) -> bool:
+    def early(self) -> bool:
         """Whether the first layer comes before any dropout."""
         return not self.input_dropout
 
@@ -107,16 +108,20 @@ class Layered(Backbone):
         """What the first layer gives, up to batch normalisation, and what its messages and the next are multiplied by;
         where dropout comes before it, the features."""
         arcs = self.arcs(weights, graph, edge_values)
-        if not self._early:
+        if not self.early:
             return x, arcs
         units = self.units(weights, graph, 0, arcs, x)
         return units if self.chain[0].norm == "batch" else self._activated(weights, 0, units, False), arcs
+
+    def take(self, state: tuple[Tensor, Any], nodes: Tensor) -> tuple[Tensor, Any]:
+        """The state at some of the nodes alone, [n] in the order of a receptive field."""
+        return state[0].index_select(1, nodes), state[1]
 
     def head(self, weights: Weights, graph: GraphBatch, state: tuple[Any, Any], dropout: Dropout | None) -> Tensor:
         first, arcs = state
         made: dict[int, Blocks] = {}
         for number, stage in enumerate(self.chain):
-            if number == 0 and self._early:
+            if number == 0 and self.early:
                 started = first
                 if stage.norm == "batch":
                     started = self._activated(weights, 0, first, dropout is not None)
@@ -148,15 +153,15 @@ class Layered(Backbone):
         stage = self.chain[number]
         if not stage.messages:
             targets = graph.layer(number - 1).targets
-            made = times(graph, stage, _rows(inputs, targets), weights[stage.weights[0]])
+            made = times(graph, stage, rows_of(inputs, targets), weights[stage.weights[0]])
             return made + weights[stage.along[0]] if stage.along else made
         block = graph.layer(number)
-        z = times(graph, stage, _rows(inputs, block.sources), weights[stage.weights[0]])
-        return self._skipped(weights, graph, number, self.aggregate(weights, number, block, arcs, z), inputs)
+        z = times(graph, stage, rows_of(inputs, block.sources), weights[stage.weights[0]])
+        return self.skipped(weights, graph, number, self.aggregate(weights, number, block, arcs, z), inputs)
 
-    def _skipped(self, weights: Weights, graph: GraphBatch, number: int, units: Tensor, inputs: Inputs) -> Tensor:
+    def skipped(self, weights: Weights, graph: GraphBatch, number: int, units: Tensor, inputs: Inputs) -> Tensor:
         """With what a node's own inputs add."""
-        stage, own = self.chain[number], _rows(inputs, units.shape[1])
+        stage, own = self.chain[number], rows_of(inputs, units.shape[1])
         for name in stage.roots:
             units = units + rows(times(graph, stage, own, weights[name]), units.shape[1])
         if stage.identity:
@@ -185,9 +190,18 @@ class Layered(Backbone):
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Any:
         """What the messages of arcs are multiplied by, or made from, in every layer."""
 
-    @abstractmethod
     def aggregate(self, weights: Weights, number: int, block: Block, arcs: Any, z: Tensor) -> Tensor:
         """A layer after its weight, z [S, N, H], with its bias."""
+        return self.biased(weights, number, self.gather(weights, number, block, arcs, z))
+
+    def gather(self, weights: Weights, number: int, block: Block, arcs: Any, h: Tensor) -> Tensor:
+        """[S, T, H] what nodes get of h [S, N, H] along arcs; linear in h."""
+        return ops.spmm(block, ops.pick(block, arcs), h, symmetric=self.coefficients == "symmetric")
+
+    def biased(self, weights: Weights, number: int, units: Tensor) -> Tensor:
+        """With the bias of a layer, if it has one."""
+        bias = weights.get(f"layer{number}.bias")
+        return units if bias is None else units + bias
 
     def layers(self, weights: Weights) -> list[LayerSpec]:
         return [self._spec(weights, number) for number in range(len(self.chain))]
@@ -239,6 +253,6 @@ def joined(blocks: Blocks) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=2)
 
 
-def _rows(inputs: Inputs, count: int) -> Inputs:
+def rows_of(inputs: Inputs, count: int) -> Inputs:
     """Of units; features are of as many nodes as the first layer reads."""
     return inputs if isinstance(inputs, Features | DroppedFeatures) else [rows(block, count) for block in inputs]

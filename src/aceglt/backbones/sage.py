@@ -8,7 +8,7 @@ from aceglt.backbones.base import Footprint, Weights
 from aceglt.backbones.layered import Layered
 from aceglt.config.groups import SageOptions
 from aceglt.numerics import ops
-from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.graph import GraphBatch
 
 
 class SAGE(Layered):
@@ -24,7 +24,3 @@ class SAGE(Layered):
 
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Tensor:
         return ops.arc_values(graph, edge_values) / graph.in_degree
-
-    def aggregate(self, weights: Weights, number: int, block: Block, arcs: Tensor, z: Tensor) -> Tensor:
-        units, bias = ops.spmm(block, ops.pick(block, arcs), z), weights.get(f"layer{number}.bias")
-        return units if bias is None else units + bias

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
+from aceglt.backbones.layered import Layered
 from aceglt.backends.base import Place
+from aceglt.backends.layers import Ordered
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
@@ -31,6 +33,15 @@ class Site:
     place: Place
     field: Field | None = None
     """The receptive field of the nodes that are read; None is everything."""
+    whole: GraphBatch | None = None
+    """All nodes, where the stem is computed on them and shared, and only the head on the field."""
+
+    def begun(self, network: Backbone, state: Any) -> Any:
+        """What the head starts from, of the stem's state."""
+        if self.whole is None or self.field is None:
+            return state
+        assert isinstance(network, Layered)
+        return network.take(state, self.field.nodes[: self.field.sizes[-2]])
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """[S, N, C] of all nodes; those that are not computed are 0."""
@@ -73,7 +84,8 @@ class Fields:
         return self.kept(made, place.features, nodes, steps)
 
     def sites(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> tuple[Site, Site]:
-        """Where training and validation run; the same site, to share the stem, where their own would not be cheaper."""
+        """Where training and validation run. Where fields of their own would not be cheaper, both share the stem on the
+        same site; or only the head is computed on fields, of a network that can go on from some of the nodes."""
         steps, loops = backbone.steps, backbone.self_loops
         of_train, of_val = self.field(train, steps), self.field(val, steps)
         batch = train.graph.batch(alive, loops, self._kernels)
@@ -84,8 +96,14 @@ class Fields:
             work = 2 * len(of_train[0].nodes) + len(of_val[0].nodes)  # two passes forward and one back
             if work <= _WORTH * train.graph.num_nodes:
                 return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        if isinstance(backbone, Ordered) and backbone.early and steps > 1:
+            return self._head_site(batch, train, of_train), self._head_site(batch, val, of_val)
         whole = self._site(batch, train, None)
         return whole, whole
+
+    def _head_site(self, whole: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
+        graph, field = (whole, None) if focus is None else (whole.within(focus[0]), focus[0])
+        return Site(graph, self.features(place.features), place, field, whole)
 
     def _site(self, graph: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
         if focus is None:
@@ -126,9 +144,11 @@ class Step:
         """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
         [S, N, C], which may be 0 at nodes that are not read."""
         passes = self._passes
-        if passes.val_site is passes.train_site:
+        val = passes.val_site
+        if val is passes.train_site or val.whole is not None:
             with torch.no_grad():
-                outputs = passes.network.end(self._weights, passes.val_site.graph, self._stem(), None)
+                begun = val.begun(passes.network, self._stem())
+                outputs = val.outputs(passes.network.end(self._weights, val.graph, begun, None))
             return lambda: outputs
         return passes.beside(self._validate)
 
@@ -146,12 +166,13 @@ class Step:
             return train.outputs(passes.network.apply(given[0], train.graph, given[1], self._train.permuted(order)))
         if dropout is not None:
             dropout = dropout.using(passes.kernels, {} if passes.units is None else {0: passes.units})
-        return train.outputs(passes.network.end(self._weights, train.graph, self._stem(), dropout))
+        begun = train.begun(passes.network, self._stem())
+        return train.outputs(passes.network.end(self._weights, train.graph, begun, dropout))
 
     def _stem(self) -> Any:
         """With gradients, whoever asks for it first."""
         if self._state is None:
             with torch.enable_grad():
-                train = self._passes.train_site
-                self._state = self._passes.network.begin(self._weights, train.graph, self._edge_values, self._train)
+                train, network = self._passes.train_site, self._passes.network
+                self._state = network.begin(self._weights, train.whole or train.graph, self._edge_values, self._train)
         return self._state

@@ -146,9 +146,9 @@ def batch_norm(training: bool, h: Tensor, scale: Tensor, shift: Tensor, mean: Te
     wide = full(h)
     if training:
         now, centre = torch.var_mean(wide, dim=1, correction=0, keepdim=True)
-        with torch.no_grad():
-            mean.lerp_(centre, _MOMENTUM)
-            variance.lerp_(now * (h.shape[1] / max(1, h.shape[1] - 1)), _MOMENTUM)
+        with torch.no_grad():  # `data`: weights may be views of one tensor, of which autograd has saved others
+            mean.data.lerp_(centre, _MOMENTUM)
+            variance.data.lerp_(now * (h.shape[1] / max(1, h.shape[1] - 1)), _MOMENTUM)
     else:
         now, centre = variance, mean
     return torch.addcmul(shift, ((wide - centre) * (now + NORM_EPSILON).rsqrt()).to(h.dtype), scale)

@@ -16,6 +16,7 @@ from aceglt.backends.cpu.kernels import CompiledKernels
 from aceglt.backends.cpu.passes import CpuPasses, narrowed, narrows
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.layers import of_the_paper, ordered
 from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
@@ -33,16 +34,18 @@ class Cpu(Reference):
         self._fields = Fields(self.kernels)
         self._spare: Spare | None = None  # while trainings run side by side
 
-    def network(self, backbone: Backbone) -> Backbone:
-        return CompiledGCN(backbone, self.kernels) if serves(backbone) else backbone
+    def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
+        """`fixed` says that edge values stay what they are."""
+        if serves(backbone):
+            return CompiledGCN(backbone, self.kernels, fixed)
+        return backbone if of_the_paper(backbone) else ordered(backbone, fixed)
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
-        fixed = start.scoring is None
-        network = CompiledGCN(backbone, self.kernels, fixed) if serves(backbone) else backbone
-        sites = self._fields.sites(backbone, train, val, start.masks.edges)
+        network = self.network(backbone, fixed=start.scoring is None)
+        sites = self._fields.sites(network, train, val, start.masks.edges)
         passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
         if start.masks.runs > 1 or start.extra or not narrows(backbone):
             return passes

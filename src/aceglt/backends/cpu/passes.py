@@ -36,7 +36,7 @@ def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | Non
     """What training and validation share of their receptive fields; None if that is too little to pay. `apart` see
     `Thresholds`."""
     of_train, of_val = train.field, val.field
-    if of_train is None or of_val is None or val.place.scatter is not None:
+    if of_train is None or of_val is None or val.place.scatter is not None or train.whole is not None:
         return None
 
     def made() -> Shared | None:
