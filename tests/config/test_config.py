@@ -83,6 +83,25 @@ def test_a_dataset_that_the_source_does_not_name_trains_with_the_defaults(preset
     assert (config.scoring.lambda_edges, config.scoring.lambda_weights) == (1e-4, 1e-4)
 
 
+def test_preset_tuned_is_what_the_design_measured() -> None:
+    config = resolve("tuned", dataset="some/folder/Amazon-Computers.npz")
+    o, t = config.backbone_options, config.training
+    assert isinstance(o, LayerOptions)
+    assert (o.layers, o.hidden, o.norm, o.skip, o.output, o.dropout) == (3, 512, "layer", "none", "linear", 0.5)
+    assert (t.lr, t.weight_decay, t.epochs, t.early_stopping) == (1e-3, 5e-5, 1000, None)
+    assert resolve("tuned", dataset="coauthor-cs").backbone_options != o
+
+
+@pytest.mark.parametrize("backbone", BACKBONE_OPTIONS)
+def test_preset_tuned_is_sound_on_an_unknown_graph(backbone: str) -> None:
+    config = resolve("tuned", dataset="mine.npz", backbone=backbone)
+    assert (config.training.epochs, config.training.early_stopping) == (1000, 200)
+    if isinstance(config.backbone_options, LayerOptions):
+        assert (config.backbone_options.norm, config.backbone_options.skip) == ("layer", "linear")
+    link = resolve("tuned", dataset="mine.npz", backbone=backbone, task="link")
+    assert (link.training.lr, link.training.weight_decay) == (0.01, 0.0)
+
+
 def test_preset_quick_is_shorter() -> None:
     quick = resolve("quick")
     assert quick.training.epochs < Training.epochs
@@ -233,7 +252,7 @@ def test_values_out_of_range_are_refused(name: str, value: Any, message: str) ->
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown preset 'fast'; known are default, paper, ugs, quick"):
+    with pytest.raises(ConfigError, match="unknown preset 'fast'; known are default, tuned, paper, ugs, quick"):
         resolve("fast")
 
 

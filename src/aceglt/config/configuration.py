@@ -74,7 +74,9 @@ class Config(Group):
         False, "Prune the two directions of an edge apart from each other.", options=["--directed"]
     )
     preset: str = setting(
-        "default", "default, paper (its Table S2), ugs (the UGS authors' settings) or quick; options override it.",
+        "default",
+        "default, tuned (a strong dense model), paper (its Table S2), ugs (its authors' settings) or quick; options "
+        "override it.",
         one_of(*PRESETS), shown=True,
     )  # fmt: skip
     seeds: tuple[int, ...] = setting(

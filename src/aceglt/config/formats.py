@@ -47,7 +47,7 @@ def read_config(values: Any, format: int) -> Config:
         values = from_format_1(values) if format == 1 else values
         if before:
             had = BEFORE_LAYERS.get(str(values.get("backbone")), {})
-            values = {**dict.fromkeys(names), **values, **had}
+            values = {**dict.fromkeys((*names, "early_stopping")), **values, **had}
     if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
         raise IncompleteError(f"no {', '.join(absent)}")
     config = Config.from_dict(values)

@@ -39,6 +39,9 @@ class Training(Group):
     """How weights are trained."""
 
     epochs: int = train_setting(200, "Epochs of a full training [default: {default}].", at_least(1))
+    early_stopping: int | None = train_setting(
+        None, "End a training on labels when validation has not got better for so many epochs.", at_least(1)
+    )
     lr: float = train_setting(0.01, "Learning rate [default: {default}; gat 0.005; infoclust 0.001].", POSITIVE)
     weight_decay: float = train_setting(5e-4, "Weight decay [default: {default}; task link 0].", at_least(0))
     precision: str = train_setting(

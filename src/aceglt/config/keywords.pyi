@@ -21,6 +21,7 @@ class Settings(TypedDict, total=False):
     target_graph: float | None
     patience: int | None
     epochs: int | None
+    early_stopping: int | None
     lr: float | None
     weight_decay: float | None
     precision: str | None
