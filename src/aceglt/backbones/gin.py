@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Footprint, Weights
-from aceglt.backbones.layered import Layered, Shapes, rows
+from aceglt.backbones.layered import Layered, Shapes
 from aceglt.backbones.portable import LayerSpec
 from aceglt.config.groups import GinOptions
 from aceglt.numerics import ops
@@ -35,13 +35,13 @@ class GIN(Layered):
 
     def gather(self, weights: Weights, number: int, block: Block, arcs: Tensor, h: Tensor) -> Tensor:
         own = 1.0 + weights[f"layer{number}.epsilon"]
-        return torch.addcmul(super().gather(weights, number, block, arcs, h), rows(h, block.targets), own)
+        return torch.addcmul(super().gather(weights, number, block, arcs, h), block.at_targets(h), own)
 
     def aggregate(self, weights: Weights, number: int, block: Block, arcs: Tensor, z: Tensor) -> Tensor:
         bias = weights.get(f"layer{number}.bias")
         if bias is None:
             return self.gather(weights, number, block, arcs, z)
-        own = torch.addcmul(bias, rows(z, block.targets), 1.0 + weights[f"layer{number}.epsilon"])
+        own = torch.addcmul(bias, block.at_targets(z), 1.0 + weights[f"layer{number}.epsilon"])
         return own + super().gather(weights, number, block, arcs, z)
 
     def _spec(self, weights: Weights, number: int, **more: Tensor | None) -> LayerSpec:

@@ -113,10 +113,6 @@ class Layered(Backbone):
         units = self.units(weights, graph, 0, arcs, x)
         return units if self.chain[0].norm == "batch" else self._activated(weights, 0, units, False), arcs
 
-    def take(self, state: tuple[Tensor, Any], nodes: Tensor) -> tuple[Tensor, Any]:
-        """The state at some of the nodes alone, [n] in the order of a receptive field."""
-        return state[0].index_select(1, nodes), state[1]
-
     def head(self, weights: Weights, graph: GraphBatch, state: tuple[Any, Any], dropout: Dropout | None) -> Tensor:
         first, arcs = state
         made: dict[int, Blocks] = {}
@@ -152,18 +148,18 @@ class Layered(Backbone):
         """[S, T, units] of a stage before its norm."""
         stage = self.chain[number]
         if not stage.messages:
-            targets = graph.layer(number - 1).targets
-            made = times(graph, stage, rows_of(inputs, targets), weights[stage.weights[0]])
+            made = times(graph, stage, at_targets(graph.layer(number - 1), inputs), weights[stage.weights[0]])
             return made + weights[stage.along[0]] if stage.along else made
         block = graph.layer(number)
-        z = times(graph, stage, rows_of(inputs, block.sources), weights[stage.weights[0]])
+        z = times(graph, stage, at_sources(block, inputs), weights[stage.weights[0]])
         return self.skipped(weights, graph, number, self.aggregate(weights, number, block, arcs, z), inputs)
 
     def skipped(self, weights: Weights, graph: GraphBatch, number: int, units: Tensor, inputs: Inputs) -> Tensor:
         """With what a node's own inputs add."""
-        stage, own = self.chain[number], rows_of(inputs, units.shape[1])
+        stage, block = self.chain[number], graph.layer(number)
+        own = at_targets(block, inputs)
         for name in stage.roots:
-            units = units + rows(times(graph, stage, own, weights[name]), units.shape[1])
+            units = units + block.at_targets(times(graph, stage, own, weights[name]))
         if stage.identity:
             assert isinstance(own, Sequence)
             units = units + joined(own)
@@ -172,6 +168,8 @@ class Layered(Backbone):
     def _activated(self, weights: Weights, number: int, units: Tensor, training: bool) -> Tensor:
         stage = self.chain[number]
         parts = [weights[f"norm{number}.{part}"] for part in _NORMS[stage.norm]]
+        if stage.norm == "layer" and stage.activation == "relu":
+            return ops.layer_norm_relu(units, *parts)
         if stage.norm == "layer":
             units = ops.layer_norm(units, *parts)
         elif stage.norm == "batch":
@@ -243,16 +241,20 @@ def times(graph: GraphBatch, stage: Stage, inputs: Inputs, weight: Tensor) -> Te
     return torch.stack([multiply(block, part) for block, part in zip(inputs, parts, strict=True)]).sum(dim=0)
 
 
-def rows(h: Tensor, count: int) -> Tensor:
-    """The first of [S, n, H]: a layer's targets are the first of its sources."""
-    return h if h.shape[1] == count else h[:, :count]
-
-
 def joined(blocks: Blocks) -> Tensor:
     """Side by side."""
     return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=2)
 
 
-def rows_of(inputs: Inputs, count: int) -> Inputs:
-    """Of units; features are of as many nodes as the first layer reads."""
-    return inputs if isinstance(inputs, Features | DroppedFeatures) else [rows(block, count) for block in inputs]
+def at_targets(block: Block, inputs: Inputs) -> Inputs:
+    """Units at the targets of a layer; features are of its sources, and stay so."""
+    if isinstance(inputs, Features | DroppedFeatures):
+        return inputs
+    return [block.at_targets(h) for h in inputs]
+
+
+def at_sources(block: Block, inputs: Inputs) -> Inputs:
+    """Units at the sources of a layer, which are the first of those that layers before it have."""
+    if isinstance(inputs, Features | DroppedFeatures):
+        return inputs
+    return [h if h.shape[1] == block.sources else h[:, : block.sources] for h in inputs]

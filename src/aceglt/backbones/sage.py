@@ -19,7 +19,7 @@ class SAGE(Layered):
     kind = SageOptions
     self_loops = False
     rooted = True
-    footprint = Footprint(9.0, 30.0)
+    footprint = Footprint(5.5, 30.0)
     coefficients = "mean"
 
     def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Tensor:

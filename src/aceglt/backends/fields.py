@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
-from aceglt.backbones.layered import Layered
 from aceglt.backends.base import Place
 from aceglt.backends.layers import Ordered
 from aceglt.numerics.features import Features
@@ -34,14 +33,7 @@ class Site:
     field: Field | None = None
     """The receptive field of the nodes that are read; None is everything."""
     whole: GraphBatch | None = None
-    """All nodes, where the stem is computed on them and shared, and only the head on the field."""
-
-    def begun(self, network: Backbone, state: Any) -> Any:
-        """What the head starts from, of the stem's state."""
-        if self.whole is None or self.field is None:
-            return state
-        assert isinstance(network, Layered)
-        return network.take(state, self.field.nodes[: self.field.sizes[-2]])
+    """All nodes, where only the last layer is computed for those that are read, and others share the stem."""
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """[S, N, C] of all nodes; those that are not computed are 0."""
@@ -84,8 +76,8 @@ class Fields:
         return self.kept(made, place.features, nodes, steps)
 
     def sites(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> tuple[Site, Site]:
-        """Where training and validation run. Where fields of their own would not be cheaper, both share the stem on the
-        same site; or only the head is computed on fields, of a network that can go on from some of the nodes."""
+        """Where training and validation run. Where fields of their own would not be cheaper, both share the stem; the
+        last layer of a deep network is then computed for the nodes alone that are read."""
         steps, loops = backbone.steps, backbone.self_loops
         of_train, of_val = self.field(train, steps), self.field(val, steps)
         batch = train.graph.batch(alive, loops, self._kernels)
@@ -97,12 +89,14 @@ class Fields:
             if work <= _WORTH * train.graph.num_nodes:
                 return self._site(batch, train, of_train), self._site(batch, val, of_val)
         if isinstance(backbone, Ordered) and backbone.early and steps > 1:
-            return self._head_site(batch, train, of_train), self._head_site(batch, val, of_val)
+            return self._ending_site(batch, train, steps), self._ending_site(batch, val, steps)
         whole = self._site(batch, train, None)
         return whole, whole
 
-    def _head_site(self, whole: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
-        graph, field = (whole, None) if focus is None else (whole.within(focus[0]), focus[0])
+    def _ending_site(self, whole: GraphBatch, place: Place, steps: int) -> Site:
+        graph, field, nodes = whole, None, place.nodes
+        if nodes is not None:
+            graph, field = whole.ending_at(nodes, steps - 1), Field(nodes, (len(nodes),))
         return Site(graph, self.features(place.features), place, field, whole)
 
     def _site(self, graph: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
@@ -147,8 +141,7 @@ class Step:
         val = passes.val_site
         if val is passes.train_site or val.whole is not None:
             with torch.no_grad():
-                begun = val.begun(passes.network, self._stem())
-                outputs = val.outputs(passes.network.end(self._weights, val.graph, begun, None))
+                outputs = val.outputs(passes.network.end(self._weights, val.graph, self._stem(), None))
             return lambda: outputs
         return passes.beside(self._validate)
 
@@ -166,8 +159,7 @@ class Step:
             return train.outputs(passes.network.apply(given[0], train.graph, given[1], self._train.permuted(order)))
         if dropout is not None:
             dropout = dropout.using(passes.kernels, {} if passes.units is None else {0: passes.units})
-        begun = train.begun(passes.network, self._stem())
-        return train.outputs(passes.network.end(self._weights, train.graph, begun, dropout))
+        return train.outputs(passes.network.end(self._weights, train.graph, self._stem(), dropout))
 
     def _stem(self) -> Any:
         """With gradients, whoever asks for it first."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Weights
-from aceglt.backbones.layered import Inputs, Layered, joined, rows_of
+from aceglt.backbones.layered import Inputs, Layered, at_sources, joined
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block, GraphBatch
 
@@ -37,7 +37,7 @@ class Ordered(Layered):
             x = cast(Features, inputs)
             sums = self._once("sums", graph, lambda: self._feature_sums(block, arcs, x))
         elif _sums_first(block, stage.inputs, stage.units):
-            blocks = cast(Any, rows_of(inputs, block.sources))
+            blocks = cast(Any, at_sources(block, inputs))
             sums = self.gather(weights, number, block, arcs, joined(blocks))
         else:
             return super().units(weights, graph, number, arcs, inputs)

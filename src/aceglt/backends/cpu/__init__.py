@@ -63,7 +63,8 @@ class Cpu(Reference):
 
     def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
         """Cores do more so than with the small tensors of one group between them."""
-        width = max(backbone.aggregation_widths, default=0)
+        widths = backbone.aggregation_widths
+        width = max(widths, default=0) if of_the_paper(backbone) or not backbone.chain else sum(widths)
         size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
         return 0 if size > self.thresholds.small or not backbone.batched else min(groups, torch.get_num_threads())
 

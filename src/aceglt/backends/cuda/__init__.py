@@ -71,6 +71,13 @@ class TritonKernels(Kernels):
         self._triton.keep(key, out, rows, drop)
         return out
 
+    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor:
+        """In one pass, and with a mask of a byte per element to keep for the gradient."""
+        shape = (h[0].numel(), None) if rows is None else (h.shape[2], rows)
+        mask = self.keep_mask(key, shape[0], drop, torch.bool, shape[1]).view(h.shape)
+        result: Tensor = torch.ops.aten.native_dropout_backward(h, mask, 1.0 / (1.0 - drop))
+        return result
+
 
 class Cuda(Reference):
     """All runs of a group share every kernel; nothing waits for the GPU inside an epoch."""
