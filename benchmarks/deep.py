@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from aceglt import datasets
 from aceglt.backbones import Backbone, build
 from aceglt.config import Training
 from aceglt.numerics import rng
@@ -25,14 +24,14 @@ from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
 from aceglt.tickets.plain import plain_model
 from aceglt.training.fit import fit
+from benchmarks.epoch import problem_of
 
 TRAINING = Training(lr=1e-3, weight_decay=5e-5)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    data = datasets.load(options.dataset, options.data_root)
-    problem = Problem.from_data(data).to(options.device)
+    problem = problem_of(options.dataset, options.data_root, options.device)
     more = {name: getattr(options, name) for name in ("hidden", "layers", "norm", "skip", "output", "dropout")}
     more |= {"bias": True, **({"heads": options.heads} if options.backbone == "gat" else {})}
     backbone = build(options.backbone, problem.x.shape[1], problem.out_features, **more)

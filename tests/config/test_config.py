@@ -90,6 +90,7 @@ def test_preset_tuned_is_what_the_design_measured() -> None:
     assert (o.layers, o.hidden, o.norm, o.skip, o.output, o.dropout) == (3, 512, "layer", "none", "linear", 0.5)
     assert (t.lr, t.weight_decay, t.epochs, t.early_stopping) == (1e-3, 5e-5, 1000, None)
     assert resolve("tuned", dataset="coauthor-cs").backbone_options != o
+    assert resolve("tuned", dataset="cora") == resolve(dataset="cora").replace(preset="tuned")
 
 
 @pytest.mark.parametrize("backbone", BACKBONE_OPTIONS)
