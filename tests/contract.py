@@ -91,6 +91,11 @@ BACKBONE_ROWS = {
     "gcn": BackboneRow(lambda problem: GCN(problem.x.shape[1], problem.out_features, 6)),
     "gin": BackboneRow(lambda problem: BACKBONES["gin"](problem.x.shape[1], problem.out_features, 6)),
     "gat": BackboneRow(lambda problem: GAT(problem.x.shape[1], problem.out_features, 4, heads=2)),
+    "sage": BackboneRow(
+        lambda problem: BACKBONES["sage"](
+            problem.x.shape[1], problem.out_features, 6, layers=3, norm="batch", skip="linear"
+        )
+    ),
     "resgcn": BackboneRow(lambda problem: ResGCN(problem.x.shape[1], problem.out_features, 6, layers=3)),
     "own:Sage": BackboneRow(lambda problem: ModuleBackbone(OwnSage, problem.graph, problem.x, problem.out_features)),
 }

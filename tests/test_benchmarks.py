@@ -14,7 +14,7 @@ from samples import tiny_problem
 from aceglt.backbones import build
 from aceglt.problems.base import Problem
 from benchmarks import __main__ as benchmarks
-from benchmarks import epoch, floor, growth, levels
+from benchmarks import deep, epoch, floor, growth, levels
 from benchmarks.reference import Reference
 
 RATES = {"bytes_per_s": 1e9, "operations_per_s": 1e9}
@@ -94,3 +94,15 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmarks.main(["speed"])
     assert "unknown part 'speed'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage", "gat"])
+def test_a_deep_epoch_is_measured_beside_pyg(
+    backbone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(deep, "problem_of", lambda name, data_root, device: tiny_problem())
+    deep.main(["--backbone", backbone, "--hidden", "8", "--rounds", "1", "--epochs", "1", "--seeds", "2"])
+    shown = capsys.readouterr().out
+    assert "PyG, edge_index" in shown
+    assert ("PyG, CSR" in shown) is (backbone == "gcn")
+    assert "aceglt" in shown

@@ -17,19 +17,30 @@ from aceglt.numerics.masks import Masks
 from aceglt.searches.levels import inference_macs
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
+DEEP: dict[str, dict[str, Any]] = {
+    "gcn, layer norm, linear skips": {
+        "backbone": "gcn", "layers": 4, "norm": "layer", "skip": "linear", "output": "linear", "bias": True,
+    },
+    "sage, jumping": {"backbone": "sage", "layers": 3, "jumping": "cat"},
+    "sage, batch norm": {"backbone": "sage", "layers": 3, "norm": "batch", "output": "linear", "skip": "linear"},
+    "gin, identity": {"backbone": "gin", "layers": 4, "skip": "identity", "jumping": "cat", "output": "linear"},
+    "gat, batch norm, identity": {"backbone": "gat", "heads": 2, "layers": 3, "norm": "batch", "skip": "identity"},
+    "gat, one layer": {"backbone": "gat", "layers": 1},
+}  # fmt: skip
+"""A few networks that are not of two plain layers."""
 
 
 def random_ticket(
-    backbone: str = "gcn", alive: float = 0.3, data: Any = None, hidden: int = 8, seed: int = 0, depth: int = 3
+    backbone: str = "gcn", alive: float = 0.3, data: Any = None, hidden: int = 8, seed: int = 0, **options: Any
 ) -> Ticket:
     """Weights (biases too) and edges are alive with probability `alive`; nothing was trained.
 
-    `depth` is that of a resgcn; the others have two layers.
+    `backbone` is a name, or one of the networks of `DEEP`.
     """
-    layers = depth if backbone == "resgcn" else None
-    data = data if data is not None else graph()
+    options = {"backbone": backbone, **({"layers": 3} if backbone == "resgcn" else {}), **DEEP.get(backbone, options)}
+    data, backbone = data if data is not None else graph(), options["backbone"]
     of = Graph.from_edge_index(data.edge_index, data.num_nodes)
-    config = Config(dataset="data", backbone=backbone, hidden=hidden, seeds=(seed,), layers=layers)
+    config = Config(dataset="data", hidden=hidden, seeds=(seed,), **options)
     network = build(backbone, data.x.shape[1], 2, **asdict(config.backbone_options))
     generator = torch.Generator().manual_seed(seed)
 
@@ -39,6 +50,9 @@ def random_ticket(
     masks = Masks(mask(network.prunable.size), mask(of.num_edges))
     start = network.init([seed])
     other = torch.randn(start.other.shape, generator=generator, dtype=start.other.dtype)
+    for name, part in network.other.split(other).items():
+        if name.endswith("variance"):
+            part.abs_().add_(0.1)
     trained = 3 * torch.randn(start.prunable.shape, generator=generator, dtype=start.prunable.dtype)
     return Ticket(
         config=config,

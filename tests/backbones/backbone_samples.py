@@ -34,11 +34,12 @@ def features(density: float, seed: int = 1) -> Tensor:
 
 
 def weights(backbone: Backbone, runs: int = 1) -> dict[str, Tensor]:
-    """Initial weights as leaves; what starts at 0 is drawn too, so that it matters."""
+    """Initial weights as leaves, but for buffers; what starts at 0 is drawn too, so that it matters."""
     params = backbone.init(range(runs))
     other = 0.3 * draw(*params.other.shape, seed=2)
     named = {**backbone.prunable.split(params.prunable), **backbone.other.split(other)}
-    return {name: part.clone().requires_grad_() for name, part in named.items()}
+    named = {name: part.abs() + 0.1 if name.endswith("variance") else part.clone() for name, part in named.items()}
+    return {name: part.requires_grad_(name not in backbone.buffers) for name, part in named.items()}
 
 
 def all_alive(backbone: Backbone, graph: Graph, runs: int = 1) -> GraphBatch:
@@ -64,11 +65,12 @@ def check_runs_do_not_influence_each_other(backbone: Backbone) -> None:
     named = weights(backbone, runs)
 
     def train(chosen: slice) -> tuple[Tensor, list[Tensor]]:
-        part = {name: value.detach()[chosen].requires_grad_() for name, value in named.items()}
+        part = {name: value.detach()[chosen].clone() for name, value in named.items()}
+        leaves = [value.requires_grad_() for name, value in part.items() if name not in backbone.buffers]
         scores = values[chosen].clone().requires_grad_()
         batch = graph.batch(alive[chosen], backbone.self_loops)
         out = backbone.head(part, batch, backbone.stem(part, batch, scores, x), Dropout(key[chosen]))
-        return out, list(torch.autograd.grad(out.square().sum(), [*part.values(), scores]))
+        return out, list(torch.autograd.grad(out.square().sum(), [*leaves, scores]))
 
     together, gradients = train(slice(0, runs))
     for run in range(runs):

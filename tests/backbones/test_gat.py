@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 @pytest.fixture
 def gat() -> GAT:
-    return GAT(FEATURES, CLASSES, HIDDEN, HEADS)
+    return GAT(FEATURES, CLASSES, HIDDEN, heads=HEADS)
 
 
 def joined(named: dict[str, Tensor]) -> Tensor:

@@ -24,7 +24,7 @@ def _double(double: None) -> None:
 
 
 def gcn(dropout: float = 0.5) -> GCN:
-    return GCN(FEATURES, CLASSES, HIDDEN, dropout)
+    return GCN(FEATURES, CLASSES, HIDDEN, dropout=dropout)
 
 
 def features(graph: Graph, seed: int = 0) -> Tensor:

@@ -82,7 +82,10 @@ def test_dropping_is_scaling_what_is_kept(rows: Tensor | None) -> None:
     assert dropped is not None
     assert torch.equal(dropped, h * (kept * (1 / 0.7)))
     assert COMPILED.dropped(key, h[:, :, :10], rows, 0.3) is None  # rows do not begin with a hash
-    assert COMPILED.dropped(key, h.requires_grad_(), rows, 0.3) is None
+    again = COMPILED.dropped(key, h.requires_grad_(), rows, 0.3)
+    assert again is not None
+    grad = torch.rand(h.shape)
+    assert torch.equal(torch.autograd.grad(again, h, grad)[0], grad * (kept * (1 / 0.7)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -12,7 +12,15 @@ import pytest
 from aceglt.config import METHOD_OPTIONS, PRESETS, SETTINGS, STEERING, Config, Stopping, Training, difference, resolve
 from aceglt.config.configuration import GROUPS
 from aceglt.config.fields import settings_of
-from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, GatOptions, LinkOptions, ResgcnOptions
+from aceglt.config.groups import (
+    BACKBONE_OPTIONS,
+    TASK_OPTIONS,
+    BackboneOptions,
+    GatOptions,
+    LayerOptions,
+    LinkOptions,
+    ResgcnOptions,
+)
 from aceglt.errors import ConfigError
 from aceglt.methods import METHODS, Ace
 
@@ -80,6 +88,26 @@ def test_a_dataset_that_the_source_does_not_name_trains_with_the_defaults(preset
     config = resolve(preset, dataset="mine.npz")
     assert (config.training.lr, config.training.weight_decay) == (Training.lr, Training.weight_decay)
     assert (config.scoring.lambda_edges, config.scoring.lambda_weights) == (1e-4, 1e-4)
+
+
+def test_preset_tuned_is_what_the_design_measured() -> None:
+    config = resolve("tuned", dataset="some/folder/Amazon-Computers.npz")
+    o, t = config.backbone_options, config.training
+    assert isinstance(o, LayerOptions)
+    assert (o.layers, o.hidden, o.norm, o.skip, o.output, o.dropout) == (3, 512, "layer", "none", "linear", 0.5)
+    assert (t.lr, t.weight_decay, t.epochs, t.early_stopping) == (1e-3, 5e-5, 1000, None)
+    assert resolve("tuned", dataset="coauthor-cs").backbone_options != o
+    assert resolve("tuned", dataset="cora") == resolve(dataset="cora").replace(preset="tuned")
+
+
+@pytest.mark.parametrize("backbone", BACKBONE_OPTIONS)
+def test_preset_tuned_is_sound_on_an_unknown_graph(backbone: str) -> None:
+    config = resolve("tuned", dataset="mine.npz", backbone=backbone)
+    assert (config.training.epochs, config.training.early_stopping) == (1000, 200)
+    if isinstance(config.backbone_options, LayerOptions):
+        assert (config.backbone_options.norm, config.backbone_options.skip) == ("layer", "linear")
+    link = resolve("tuned", dataset="mine.npz", backbone=backbone, task="link")
+    assert (link.training.lr, link.training.weight_decay) == (0.01, 0.0)
 
 
 def test_preset_quick_is_shorter() -> None:
@@ -221,7 +249,9 @@ def test_whole_numbers_are_fine_where_fractions_are_meant() -> None:
         ("epochs", 0, "epochs must be 1 or more, found 0"),
         ("hidden", 0, "hidden must be from 1 to 1048576, found 0"),
         ("layers", 0, "layers must be from 1 to 1000, found 0"),
-        ("layers", 3, "layers is for the backbone resgcn; gcn does not have it"),
+        ("heads", 3, "heads is for the backbone gat; gcn does not have it"),
+        ("dropout", 1.0, "dropout must be 0 or more and below 1, found 1.0"),
+        ("norm", "graph", "unknown norm 'graph'; known are none, layer, batch"),
         ("checkpoint_blocks", True, "checkpoint_blocks is for the backbone resgcn; gcn does not have it"),
         ("precision", "float16", "unknown precision 'float16'; known are float32, bfloat16"),
         ("partitions", 0, "partitions must be 1 or more, found 0"),
@@ -253,7 +283,7 @@ def test_values_out_of_range_are_refused(name: str, value: Any, message: str) ->
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown preset 'fast'; known are default, paper, ugs, quick"):
+    with pytest.raises(ConfigError, match="unknown preset 'fast'; known are default, tuned, paper, ugs, quick"):
         resolve("fast")
 
 
@@ -315,7 +345,12 @@ def test_replace_changes_settings_of_any_group_and_checks_them() -> None:
 
 
 def test_a_setting_is_written_once() -> None:
-    kinds = [Config, *GROUPS.values(), *{*BACKBONE_OPTIONS.values()}, *{*TASK_OPTIONS.values()}]
+    """Another backbone may have another default, of the same setting."""
+    kinds = [Config, *GROUPS.values(), BackboneOptions, LayerOptions, *{*TASK_OPTIONS.values()}]
     written = [name for kind in kinds for name in settings_of(kind) if name in get_annotations(kind)]
-    assert sorted(written) == sorted(SETTINGS)
+    assert len(set(written)) == len(written)
+    backbones = [name for kind in BACKBONE_OPTIONS.values() for name in settings_of(kind)]
+    assert {*written, *backbones} == set(SETTINGS)
+    for kind in BACKBONE_OPTIONS.values():
+        assert all(part.metadata == SETTINGS[name].metadata for name, part in settings_of(kind).items())
     assert all(field.metadata["help"] for field in SETTINGS.values())

@@ -211,6 +211,13 @@ def test_the_headline_admits_that_nothing_wins() -> None:
     assert rows(page(beaten), "Sparsest winning level")[0]["Strict"] == "none"
 
 
+def test_the_headline_warns_of_a_dense_model_that_is_not_finished() -> None:
+    run = view()
+    warned = replace(run, results={**run.results, "warnings": ["dense is not finished"]})
+    assert "Warning: dense is not finished." in plain(headline(warned))
+    assert "Warning" not in plain(headline(replace(run, results={**run.results, "warnings": []})))
+
+
 def test_hostile_text_stays_inert() -> None:
     tame, found = page(with_diagnostics(view())), page(hostile_view())
     assert len(found.scripts) == len(tame.scripts) == 3

@@ -21,6 +21,7 @@ from aceglt.searches.statistics import (
     mean_std,
     paired_t_test,
     undetermined,
+    unfinished,
     winning,
 )
 
@@ -188,3 +189,20 @@ def test_importing_is_cheap() -> None:
     code += "print(*{'torch', 'scipy', 'numpy'} & (set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("epochs", "best", "late"),
+    [
+        (200, [191, 200, 50], True),
+        (200, [190, 190, 200], False),
+        (200, [200, 10], False),
+        (5, [5], True),
+        (5, [4], False),
+    ],
+)
+def test_a_dense_model_is_not_finished_where_most_best_epochs_are_among_the_last(
+    epochs: int, best: list[int], late: bool
+) -> None:
+    said = unfinished(epochs, best)
+    assert (said is not None and "dense is not finished" in said) is late

@@ -17,7 +17,7 @@ from aceglt.errors import ConfigError, TicketError
 from aceglt.tickets.bench import Allocations, Benchmark, Latency
 
 
-@pytest.fixture(scope="module", params=BACKBONES)
+@pytest.fixture(scope="module", params=[*BACKBONES, "gcn, layer norm, linear skips", "sage, batch norm"])
 def ticket(request: pytest.FixtureRequest) -> Ticket:
     return random_ticket(request.param, 0.3)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import BACKBONES, assert_close, masked_outputs, random_ticket
+from ticket_samples import BACKBONES, DEEP, assert_close, masked_outputs, random_ticket
 from torch import Tensor
 
 from aceglt.backbones.portable import LayerSpec, TicketModel
@@ -33,7 +33,7 @@ def features(density: float) -> Tensor:
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("alive", [0.0, 0.04, 0.2, 0.7, 1.0])
-@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("backbone", [*BACKBONES, *DEEP])
 def test_outputs_are_those_of_the_masked_model(backbone: str, alive: float, density: float, tolerance: float) -> None:
     ticket, x = random_ticket(backbone, alive), features(density)
     arcs, wanted = alive_arcs(ticket), masked_outputs(ticket, x)

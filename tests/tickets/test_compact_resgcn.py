@@ -24,7 +24,7 @@ from aceglt.tickets.shrink import shrink
 
 @pytest.mark.parametrize("alive", [0.05, 0.5])
 def test_28_layers_agree_in_float32(alive: float) -> None:
-    ticket, x = random_ticket("resgcn", alive, hidden=32, depth=28), graph().x
+    ticket, x = random_ticket("resgcn", alive, hidden=32, layers=28), graph().x
     wanted = masked_outputs(ticket, x)
     assert_close(ticket.model()(x, alive_arcs(ticket)), wanted, 1e-4)
     parts = shrink(ticket.backbone().layers(ticket.trained_weights()))

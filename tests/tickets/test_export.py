@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import BACKBONES, masked_outputs, random_ticket
+from ticket_samples import BACKBONES, DEEP, masked_outputs, random_ticket
 
 from aceglt import Ticket
 from aceglt.errors import ConfigError, RunError, TicketError
@@ -22,9 +22,9 @@ from aceglt.tickets.export import FORMATS, alive_arcs
 CASES = {
     f"{format}-{backbone}": (format, backbone)
     for format, backbones in (
-        ("pyg", BACKBONES),
-        ("torch-export", ("gat", "resgcn")),
-        ("onnx", ("gcn", "gat", "resgcn")),
+        ("pyg", (*BACKBONES, *DEEP)),
+        ("torch-export", ("gat", "resgcn", "gin, identity")),
+        ("onnx", ("gcn", "gat", "resgcn", "gcn, layer norm, linear skips")),
     )
     for backbone in backbones
 }

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aceglt.backbones import GCN
 from aceglt.backbones.base import Dropout, Layout, Params, Weights
+from aceglt.backends import Reference
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
@@ -412,3 +413,40 @@ def test_parameters_that_are_not_pruned_are_trained_too(scoring: ScoreTraining |
         assert alone.params is not None
         assert torch.equal(together.params.other[1:2], alone.params.other)
         assert bool((together.params.other != 0.25).all())
+
+
+def test_early_stopping_ends_each_run_where_it_has_waited_long_enough() -> None:
+    """As alone, so in a batch: what other runs go on for changes nothing."""
+    case, most, patience = make_case(), 30, 3
+    hasty = replace(TRAINING, early_stopping=patience)
+    by_length = torch.stack([case.fit(epochs).epoch for epochs in range(1, most + 1)])  # [epochs, S] best so far
+    waited = torch.arange(1, most + 1).unsqueeze(1) - by_length > patience
+    ends = torch.where(waited.any(dim=0), waited.int().argmax(dim=0), most - 1)
+    expected = by_length.gather(0, ends.unsqueeze(0))[0]
+    assert bool((expected < by_length[-1]).any())
+    together = case.fit(most, training=hasty)
+    assert together.epoch.tolist() == expected.tolist()
+    for run in range(3):
+        alone = case.run(run).fit(most, training=hasty)
+        assert together.params is not None
+        assert alone.params is not None
+        assert torch.equal(alone.params.prunable[0], together.params.prunable[run])
+    assert case.fit(most, training=hasty, backend=Reference()).epoch.tolist() == expected.tolist()
+
+
+def test_early_stopping_counts_the_epochs_that_it_leaves_out_as_done_and_is_not_for_scores() -> None:
+    class Counted:
+        done = calls = 0
+
+        def on_epoch(self, epoch: int, epochs: int, runs: int, best: object) -> None:
+            self.done, self.calls = self.done + runs, self.calls + 1
+
+    case, hasty = make_case(), replace(TRAINING, early_stopping=1)
+    told = Counted()
+    case.fit(40, training=hasty, observer=told)
+    assert told.done == 3 * 40
+    assert told.calls < 3 * 40
+    scored = [case.fit(40, training=given, scoring=SCORING).scores for given in (TRAINING, hasty)]
+    assert scored[0] is not None
+    assert scored[1] is not None
+    assert torch.equal(scored[0].weights, scored[1].weights)

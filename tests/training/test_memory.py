@@ -90,6 +90,10 @@ CASES: list[dict[str, Any]] = [
     {"backbone": "gat", "hidden": 8},
     {"backbone": "resgcn", "layers": 5},
     {"backbone": "resgcn", "layers": 12, "checkpoint_blocks": True},
+    {"backbone": "gcn", "layers": 4, "norm": "layer", "output": "linear", "bias": True},
+    {"backbone": "gcn", "layers": 4, "norm": "batch", "skip": "identity"},
+    {"backbone": "sage", "layers": 3, "norm": "layer", "skip": "linear", "output": "linear"},
+    {"backbone": "gat", "hidden": 8, "heads": 4, "layers": 3, "norm": "layer", "skip": "linear"},
     {"backbone": "gcn", "partitions": 4},
     {"backbone": "resgcn", "layers": 5, "partitions": 4},
 ]

@@ -10,7 +10,7 @@ import torch
 from samples import generator, random_graph, random_masks, tiny_data
 from torch import Tensor
 
-from aceglt.backbones import Backbone, build
+from aceglt.backbones import GCN, Backbone, build
 from aceglt.backends import Backend, Cpu, Reference
 from aceglt.backends.base import Place, ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
@@ -149,13 +149,9 @@ def test_the_whole_graph_is_taken_where_all_outputs_are_read() -> None:
 
 @pytest.mark.parametrize(("steps", "worth"), [(4, True), (20, False)])
 def test_a_field_that_is_nearly_the_whole_graph_is_not_worth_it(steps: int, worth: bool) -> None:
-    class Deep:
-        """A chain of so many convolutions, of which only the number is read."""
-
-        chain, self_loops = (None,) * steps, True
-
     problem: Any = sparse_problem()
-    train, val = Fields(PLAIN).sites(Deep(), *places(problem), torch.ones(1, problem.graph.num_edges).bool())  # type: ignore[arg-type]
+    deep = GCN(problem.x.shape[1], problem.out_features, 4, layers=steps)
+    train, val = Fields(PLAIN).sites(deep, *places(problem), torch.ones(1, problem.graph.num_edges).bool())
     assert (train.field is not None) is worth
     assert (train is val) is not worth
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Params
+from aceglt.backbones.base import Backbone, Dropout, Footprint, Layout, Params, Stage
 from aceglt.backbones.gat import GAT
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.gin import GIN
 from aceglt.backbones.resgcn import ResGCN
+from aceglt.backbones.sage import SAGE
 from aceglt.config.groups import BACKBONE_OPTIONS
 from aceglt.config.own import built_in
 
@@ -22,6 +23,6 @@ def build(name: str, in_features: int, out_features: int, hidden: int = 512, **o
 
 
 __all__ = [
-    "BACKBONES", "GAT", "GCN", "GIN", "Backbone", "Convolution", "Dropout", "Footprint", "Layout", "Params", "ResGCN",
+    "BACKBONES", "GAT", "GCN", "GIN", "SAGE", "Backbone", "Dropout", "Footprint", "Layout", "Params", "ResGCN", "Stage",
     "build",
 ]  # fmt: skip

@@ -117,16 +117,43 @@ class Dropout:
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """A message-passing layer, as others may read it: the i-th one of a chain passes messages over `graph.layer(i)`,
-    and dropout of its outputs has the number i."""
+class Stage:
+    """A layer of a network as the reference runs it, and as others may read it.
+
+    Units are Σ over arcs of h·W, plus h·R and h itself at the node, plus what the backbone adds; then norm, activation
+    and dropout, whose draws have the stage's number. The i-th stage with messages passes them over `graph.layer(i)`.
+    """
 
     weights: tuple[str, ...]
-    """Its prunable matrices [inputs, units]; several are heads, side by side."""
+    """Its prunable matrices W [inputs, units]; several are heads, side by side."""
+    inputs: int
+    units: int
+    """Of all heads together."""
+    reads: tuple[int, ...]
+    """The stages whose outputs, side by side, are its inputs h; -1 are the features."""
+    roots: tuple[str, ...] = ()
+    """Prunable matrices R [inputs, units]: of the node's own inputs, or a linear skip."""
     along: tuple[str, ...] = ()
     """Parameters besides with one entry per unit, in their last dimension."""
-    plain: bool = True
-    """Whether its inputs are multiplied by the weight, and nothing else is done with them."""
+    messages: bool = True
+    """False: a linear map, without arcs."""
+    attends: bool = False
+    """Whether arcs are weighed by attention to the inputs."""
+    identity: bool = False
+    """Whether its inputs are added to its units."""
+    norm: str = "none"
+    activation: str = "none"
+    dropout: float = 0.0
+
+    @property
+    def adds_inputs(self) -> bool:
+        """Whether a node's own inputs are part of its units, but for messages."""
+        return bool(self.roots) or self.identity
+
+    @property
+    def plain(self) -> bool:
+        """Whether its inputs are multiplied by one weight, and nothing else is done with them."""
+        return len(self.weights) == 1 and not self.attends and not self.adds_inputs
 
 
 Self = TypeVar("Self", bound="Backbone")
@@ -146,9 +173,10 @@ class Backbone(ABC):
     other: Layout
     buffers: frozenset[str] = frozenset()
     """Names in `other` that have no gradient, such as running statistics; `head` updates them in place in training."""
-    chain: tuple[Convolution, ...] = ()
-    """The network as convolutions, from the features to the outputs, each reading the one before it alone; empty where
-    it is anything else."""
+    chain: tuple[Stage, ...] = ()
+    """The network stage by stage, from the features to the outputs; empty where it is anything else."""
+    input_dropout: float = 0.0
+    """Of the features, before the first stage of a chain."""
     batched: bool = True
     """Whether runs are computed together; a user's own model computes one after the other, and may draw from torch's
     generators."""
@@ -162,6 +190,14 @@ class Backbone(ABC):
     messages themselves."""
     dtype: torch.dtype | None = None
     """What forward passes compute in, if not in the type of the weights."""
+
+    @property
+    def steps(self) -> int:
+        """Along how many edges outputs depend on other nodes; 0 where that is not known, or they depend on all: batch
+        normalisation is over every node."""
+        if any(stage.norm == "batch" for stage in self.chain):
+            return 0
+        return sum(stage.messages for stage in self.chain)
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
         """Initial weights of each run, fixed by its seed."""

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Convolution, Dropout, Footprint, Layout, Weights, glorot
+from aceglt.backbones.base import Dropout, Footprint, Weights, glorot
+from aceglt.backbones.layered import Blocks, Inputs, Layered, Shapes, joined, times
 from aceglt.backbones.portable import SLOPE, LayerSpec
+from aceglt.config.groups import GatOptions
 from aceglt.numerics import ops
 from aceglt.numerics.features import DroppedFeatures, Features
 from aceglt.numerics.graph import Block, GraphBatch
 
-_Stem = tuple[Features, Tensor, Tensor]
+_Arcs = tuple[Tensor, Tensor]  # the first layer's weights times its attention vectors, and the arcs' scores
 
-# Dropout draws by place: features, coefficients of both layers, then the hidden layer head by head.
-_INPUT, _ATTENTION, _HIDDEN = 0, (1, 2), 3
+# Dropout draws by place: features, coefficients of the first two layers, then hidden units head by head.
+_INPUT, _COEFFICIENTS, _HIDDEN, _PER_LAYER = 0, 1, 3, 1024
 
 
-class GAT(Backbone):
-    """Two layers: `heads` heads of `hidden` each, concatenated, ELU; then one head.
+class GAT(Layered):
+    """Hidden layers have `heads` heads of `hidden` each, concatenated, and ELU; the output has one head.
 
     As in the authors' code, dropout is on the input of each layer and on the attention coefficients. An edge's score
     multiplies its coefficient after the softmax. Attention vectors and biases are not pruned.
@@ -31,110 +33,139 @@ class GAT(Backbone):
     """
 
     name = "gat"
+    kind = GatOptions
+    activation = "elu"
+    attends = True
     self_loops = True
     footprint = Footprint(6.0, 115.0)
     coefficients = "attention"
+    features_draw = _INPUT
+    options: GatOptions
 
-    def __init__(
-        self, in_features: int, out_features: int, hidden: int = 512, heads: int = 8, dropout: float = 0.6
-    ) -> None:
-        self.in_features, self.out_features, self.hidden, self.heads = in_features, out_features, hidden, heads
-        self.dropout = dropout
-        first = [(f"layer0.head{head}.weight", (in_features, hidden)) for head in range(heads)]
-        self.prunable = Layout((*first, ("layer1.weight", (heads * hidden, out_features))))
-        parts = ("source", "target", "bias")
-        hidden_vectors = [(f"layer0.{part}", (heads, hidden)) for part in parts]
-        self.other = Layout((*hidden_vectors, *((f"layer1.{part}", (1, out_features)) for part in parts)))
-        self.chain = (
-            Convolution(tuple(name for name, _ in first), ("layer0.bias",), plain=False),
-            Convolution(("layer1.weight",), ("layer1.bias",), plain=False),
-        )
-        self.aggregation_widths = (heads * hidden, out_features)
+    @property
+    def width(self) -> int:
+        return self.options.heads * self.options.hidden
+
+    def _weights(self, number: int, hidden: bool) -> tuple[str, ...]:
+        if not hidden:
+            return super()._weights(number, hidden)
+        return tuple(f"layer{number}.head{head}.weight" for head in range(self.options.heads))
+
+    def _vectors(self) -> Shapes:
+        made: Shapes = []
+        for number, stage in enumerate(self.chain):
+            heads, parts = len(stage.weights), [name for name in stage.along if name.endswith("bias")]
+            if stage.attends:
+                parts = [f"layer{number}.source", f"layer{number}.target", *parts]
+            made += [(name, (heads, stage.units // heads)) for name in parts]
+        return made
 
     def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
         """Glorot over all heads of a layer, as PyG has it, attention vectors too; biases 0."""
-        if name.endswith("bias"):
-            return super().initial(seeds, name, shape, device)
-        fans = self.in_features + self.heads * self.hidden if name.startswith("layer0.head") else None
-        return glorot(seeds, name, shape, device, fans)
+        if name.endswith(("source", "target")):
+            return glorot(seeds, name, shape, device)
+        if ".head" in name:
+            return glorot(seeds, name, shape, device, shape[0] + self.width)
+        return super().initial(seeds, name, shape, device)
 
-    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> _Stem:
-        """The first dropout is on the features: only products of parameters and the arcs' scores come before it."""
-        return x, self._projected(weights, graph), ops.arc_values(graph, edge_values)
+    @property
+    def early(self) -> bool:
+        return False  # there is dropout of coefficients too
 
-    def head(self, weights: Weights, graph: GraphBatch, state: _Stem, dropout: Dropout | None) -> Tensor:
-        features, projected, scores = state
-        x = dropout.features(features, _INPUT, self.dropout) if dropout is not None else features
-        coefficients = self._attention(graph, 0, x.matmul(projected), scores, dropout)
-        z = self._first_layer(weights, graph.layer(0), coefficients, x, dropout)
-        vectors = torch.stack([weights["layer1.source"], weights["layer1.target"]], dim=-1)  # [S, 1, C, 2]
-        (values,) = self._attention(graph, 1, z @ vectors[:, 0], scores, dropout)
-        return ops.spmm(graph.layer(1), values, z) + weights["layer1.bias"]
+    def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> _Arcs:
+        """Only products of parameters and the arcs' scores come before the first dropout, which is on the features."""
+        return self._projected(weights, graph, 0), ops.arc_values(graph, edge_values)
 
-    def layers(self, weights: Weights) -> list[LayerSpec]:
-        firsts = [weights[_first(head)] for head in range(self.heads)]
-        return [_spec(weights, 0, firsts, "elu"), _spec(weights, 1, [weights["layer1.weight"]], "none")]
+    def outputs(
+        self, weights: Weights, graph: GraphBatch, number: int, arcs: _Arcs, inputs: Inputs, dropout: Dropout | None
+    ) -> Blocks:
+        stage, bias = self.chain[number], weights.get(f"layer{number}.bias")  # [S, heads, hidden]
+        if not stage.messages:
+            return super().outputs(weights, graph, number, arcs, inputs, dropout)
+        heads = self._heads(weights, graph, number, arcs, inputs, dropout)
+        if stage.activation == "elu" and stage.norm == "none" and bias is not None and not stage.adds_inputs:
+            finish = self._finished(graph, number, dropout)
+            return [finish(h, b, head) for head, (h, b) in enumerate(zip(heads, bias.unbind(1), strict=True))]
+        units = joined(list(heads))
+        if bias is not None:
+            units = units + bias.flatten(1).unsqueeze(1)
+        units = self._activated(
+            weights, number, self.skipped(weights, graph, number, units, inputs), dropout is not None
+        )
+        return [self._dropped(graph, number, units, dropout)]
 
-    def _first_layer(
-        self,
-        weights: Weights,
-        block: Block,
-        coefficients: tuple[Tensor, ...],
-        x: Features | DroppedFeatures,
-        dropout: Dropout | None,
-    ) -> Tensor:
-        """[S, N, C]: the hidden layer times the second layer's weight, summed over the heads."""
-        biases = weights["layer0.bias"].unbind(1)
-        second = weights["layer1.weight"].unflatten(1, (self.heads, self.hidden)).unbind(1)
-        parts = []
-        for head, values in enumerate(coefficients):
-            aggregated = ops.spmm(block, values, x.matmul(weights[_first(head)]))
-            keep = None if dropout is None else dropout.keep(aggregated, block.nodes, _HIDDEN + head, self.dropout)
-            hidden = ops.elu_dropout(
-                aggregated, biases[head], keep, 1.0 if keep is None else 1.0 / (1.0 - self.dropout)
-            )
-            parts.append(block.kernels.linear(hidden, second[head]))
-        return torch.stack(parts).sum(dim=0)
+    def _finished(self, graph: GraphBatch, number: int, dropout: Dropout | None) -> Callable[..., Tensor]:
+        """Bias, ELU and dropout of one head in few passes."""
+        nodes, p = graph.layer(number).nodes, self.chain[number].dropout
 
-    def _projected(self, weights: Weights, graph: GraphBatch) -> Tensor:
-        """[S, F, 2·heads]: weights times attention vectors, all sources then all targets.
+        def finish(units: Tensor, bias: Tensor, head: int) -> Tensor:
+            if dropout is None or not p:
+                return ops.elu_dropout(units, bias)
+            keep = dropout.keep(units, nodes, self.draw(number) + head, p)
+            return ops.elu_dropout(units, bias, keep, 1.0 / (1.0 - p))
+
+        return finish
+
+    def draw(self, number: int) -> int:
+        return number * _PER_LAYER + _HIDDEN
+
+    def _heads(
+        self, weights: Weights, graph: GraphBatch, number: int, arcs: _Arcs, inputs: Inputs, dropout: Dropout | None
+    ) -> Iterator[Tensor]:
+        """[S, T, hidden] of each head after the aggregation."""
+        stage, block, (projected, scores) = self.chain[number], graph.layer(number), arcs
+        if isinstance(inputs, Features | DroppedFeatures):
+            logits = inputs.matmul(projected)
+        elif len(stage.weights) == 1:
+            z, vectors = times(graph, stage, inputs, weights[stage.weights[0]]), self._attention(weights, number)
+            (values,) = self._coefficients(graph, number, z @ vectors[:, 0], scores, dropout)
+            yield ops.spmm(block, values, z)
+            return
+        else:
+            inputs = [joined(inputs)]
+            logits = inputs[0] @ self._projected(weights, graph, number)
+        coefficients = self._coefficients(graph, number, logits, scores, dropout)
+        for name, values in zip(stage.weights, coefficients, strict=True):
+            yield ops.spmm(block, values, times(graph, stage, inputs, weights[name]))
+
+    def _attention(self, weights: Weights, number: int) -> Tensor:
+        """[S, heads, units, 2]: what units are multiplied by for the logits of sources and of targets."""
+        return torch.stack([weights[f"layer{number}.source"], weights[f"layer{number}.target"]], dim=-1)
+
+    def _projected(self, weights: Weights, graph: GraphBatch, number: int) -> Tensor:
+        """[S, inputs, 2·heads]: weights times attention vectors, all sources then all targets.
 
         Logits (X·W)·a as X·(W·a): no pass over the [N, hidden] tensors, neither now nor in the gradient.
         """
-        vectors = torch.stack([weights["layer0.source"], weights["layer0.target"]], dim=-1).unbind(1)
-        heads = [
-            graph.kernels.linear(weights[_first(head)], vector) for head, vector in enumerate(vectors)
-        ]  # [S, F, 2]
+        vectors = self._attention(weights, number).unbind(1)
+        names = self.chain[number].weights
+        heads = [graph.kernels.linear(weights[name], v) for name, v in zip(names, vectors, strict=True)]
         return torch.stack(heads, dim=-1).flatten(2)
 
-    def _attention(
-        self, graph: GraphBatch, layer: int, logits: Tensor, scores: Tensor, dropout: Dropout | None
+    def _coefficients(
+        self, graph: GraphBatch, number: int, logits: Tensor, scores: Tensor, dropout: Dropout | None
     ) -> tuple[Tensor, ...]:
-        """Coefficients [A] of each head from the nodes' logits [S, N, 2·heads]."""
-        block = graph.layer(layer)
+        """[A] of each head from the nodes' logits [S, N, 2·heads]."""
+        block, p = graph.layer(number), self.options.dropout
         source, target = logits.chunk(2, dim=2)
         sums = ops.arc_sum(block, source.flatten(0, 1), target[:, : block.targets].flatten(0, 1))
         coefficients = ops.row_softmax(block, F.leaky_relu(sums, SLOPE))  # [A, heads]
-        if dropout is not None:
-            coefficients = dropout.arcs(coefficients, graph, block, _ATTENTION[layer], self.dropout)
+        if dropout is not None and p:
+            draw = _COEFFICIENTS + (number if number < 2 else number * _PER_LAYER)
+            coefficients = dropout.arcs(coefficients, graph, block, draw, p)
         return (coefficients * ops.pick(block, scores).unsqueeze(1)).t().contiguous().unbind(0)
 
+    def aggregate(self, weights: Weights, number: int, block: Block, arcs: _Arcs, z: Tensor) -> Tensor:
+        raise NotImplementedError("a layer is made head by head")
 
-def _spec(weights: Weights, layer: int, matrices: list[Tensor], activation: str) -> LayerSpec:
-    """Attention logits (h·W)·a are h·(W·a), so units whose outputs nobody reads may still go."""
-    sides = [
-        weight @ vector
-        for side in ("source", "target")
-        for weight, vector in zip(matrices, weights[f"layer{layer}.{side}"], strict=True)
-    ]
-    return LayerSpec(
-        torch.cat(matrices, dim=1),
-        tuple(weight.shape[1] for weight in matrices),
-        activation,
-        bias=weights[f"layer{layer}.bias"].flatten(),
-        attention=torch.stack(sides, dim=1),
-    )
-
-
-def _first(head: int) -> str:
-    return f"layer0.head{head}.weight"
+    def _spec(self, weights: Weights, number: int, **more: Tensor | None) -> LayerSpec:
+        """Attention logits (h·W)·a are h·(W·a), so units whose outputs nobody reads may still go."""
+        stage = self.chain[number]
+        if not stage.attends:
+            return super()._spec(weights, number)
+        sides = [
+            weights[name] @ vector
+            for side in ("source", "target")
+            for name, vector in zip(stage.weights, weights[f"layer{number}.{side}"], strict=True)
+        ]
+        return super()._spec(weights, number, attention=torch.stack(sides, dim=1))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Convolution, Footprint, Layout, Weights
-from aceglt.backbones.gcn import TwoLayers
+from aceglt.backbones.base import Footprint, Weights
+from aceglt.backbones.layered import Layered, Shapes
+from aceglt.backbones.portable import LayerSpec
+from aceglt.config.groups import GinOptions
 from aceglt.numerics import ops
 from aceglt.numerics.graph import Block, GraphBatch
 
 
-class GIN(TwoLayers):
+class GIN(Layered):
     """Layers W·((1 + ε)·x + mean of the alive neighbours' s·x) + b.
 
     The mean divides by the number of alive neighbours, whatever their scores. One linear map per layer with a bias,
@@ -19,20 +21,29 @@ class GIN(TwoLayers):
     """
 
     name = "gin"
+    kind = GinOptions
     self_loops = False
-    chain = (Convolution(("layer0.weight",), ("layer0.bias",)), Convolution(("layer1.weight",), ("layer1.bias",)))
     footprint = Footprint(8.0, 30.0)
     coefficients = "mean"
 
-    def __init__(self, in_features: int, out_features: int, hidden: int = 512, dropout: float = 0.5) -> None:
-        super().__init__(in_features, out_features, hidden, dropout)
-        biases = (("layer0.bias", (1, hidden)), ("layer1.bias", (1, out_features)))
-        self.other = Layout((("layer0.epsilon", (1, 1)), ("layer1.epsilon", (1, 1)), *biases))
+    def _vectors(self) -> Shapes:
+        epsilons: Shapes = [(f"layer{number}.epsilon", (1, 1)) for number in range(self.options.layers)]
+        return [*epsilons, *super()._vectors()]
 
-    def adjacency(self, graph: GraphBatch, edge_values: Tensor) -> Tensor:
+    def arcs(self, weights: Weights, graph: GraphBatch, edge_values: Tensor) -> Tensor:
         return ops.arc_values(graph, edge_values) / graph.in_degree
 
-    def aggregate(self, weights: Weights, layer: int, block: Block, adjacency: Tensor, z: Tensor) -> Tensor:
-        targets = z if block.targets == block.sources else z[:, : block.targets]
-        own = torch.addcmul(weights[f"layer{layer}.bias"], targets, 1.0 + weights[f"layer{layer}.epsilon"])
-        return own + ops.spmm(block, ops.pick(block, adjacency), z)
+    def gather(self, weights: Weights, number: int, block: Block, arcs: Tensor, h: Tensor) -> Tensor:
+        own = 1.0 + weights[f"layer{number}.epsilon"]
+        return torch.addcmul(super().gather(weights, number, block, arcs, h), block.at_targets(h), own)
+
+    def aggregate(self, weights: Weights, number: int, block: Block, arcs: Tensor, z: Tensor) -> Tensor:
+        bias = weights.get(f"layer{number}.bias")
+        if bias is None:
+            return self.gather(weights, number, block, arcs, z)
+        own = torch.addcmul(bias, block.at_targets(z), 1.0 + weights[f"layer{number}.epsilon"])
+        return own + super().gather(weights, number, block, arcs, z)
+
+    def _spec(self, weights: Weights, number: int, **more: Tensor | None) -> LayerSpec:
+        epsilon = weights.get(f"layer{number}.epsilon")
+        return super()._spec(weights, number, own=None if epsilon is None else (1.0 + epsilon).reshape(()))

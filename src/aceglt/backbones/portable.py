@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 SLOPE = 0.2  # of the leaky ReLU on attention logits
 EPSILON = 1e-7  # what GENConv adds to a message
+NORM_EPSILON = 1e-5  # what a norm adds to a variance
 SELF_LOOPS = frozenset({"symmetric", "attention"})  # ways to weigh arcs for which every node is its own neighbour
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,7 +29,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """A layer: z = h·weight + shift; each node sums z over its arcs, adds own·z and the bias; then the activation.
+    """A layer: z = h·weight + shift; each node sums z over its arcs, adds own·z, h·root, units of h and the bias; then
+    comes the norm, scale and offset, and the activation. Without messages, z is not summed.
 
     The columns of `weight` are the units of all heads side by side. With attention, the columns of `attention` give the
     logits of each head's sources, then of its targets.
@@ -42,6 +44,13 @@ class LayerSpec:
     bias: Tensor | None = None  # [units]
     attention: Tensor | None = None  # [in, 2·heads]
     attention_shift: Tensor | None = None  # [2·heads]
+    root: Tensor | None = None  # [in, units]
+    identity: Tensor | None = None  # [units] which of the inputs is added to each unit
+    messages: bool = True
+    reads: tuple[int, ...] = ()  # numbers of the layers whose units, side by side, are h; by default the one before
+    norm: bool = False  # of each node's units to mean 0 and variance 1
+    scale: Tensor | None = None  # [units]
+    offset: Tensor | None = None  # [units]
 
     def module(self, linear: type[Linear]) -> Layer:
         """The layer, with this kind of product."""
@@ -146,6 +155,8 @@ class Linear(nn.Module):
 class Layer(nn.Module):
     """A layer head by head: each takes blocks [N, in] to its own block [N, units]."""
 
+    identity: Tensor | None
+
     def __init__(self, spec: LayerSpec, linear: type[Linear] = Linear) -> None:
         super().__init__()
         self.activation, self.widths = spec.activation, spec.widths
@@ -160,7 +171,12 @@ class Layer(nn.Module):
             heads = zip(spec.weight.split(spec.widths, dim=1), _split(spec.shift, spec.widths), strict=True)
             self.heads = nn.ModuleList(linear(*head) for head in heads)
             self.attention = None if spec.attention is None else linear(spec.attention, spec.attention_shift)
+        self.root = None if spec.root is None else linear(spec.root, None)
+        self.register_buffer("identity", spec.identity)
+        self.messages, self.norm = spec.messages, spec.norm
         self.own, self.bias = fixed(spec.own), fixed(spec.bias)
+        self.scale, self.offset = fixed(spec.scale), fixed(spec.offset)
+        self.whole = spec.norm or any(part is not None for part in (spec.root, spec.identity, spec.scale))
 
     @property
     def entry(self) -> nn.Module:
@@ -176,10 +192,27 @@ class Layer(nn.Module):
         coefficients = [None] * len(self.widths) if logits is None else _attend(logits, graph)
         made = []
         for z, values, bias in zip(units, coefficients, _split(self.bias, self.widths), strict=True):
-            out = graph.sum(z, values)
+            out = graph.sum(z, values) if self.messages else z
             out = out if self.own is None else torch.addcmul(out, z, self.own)
-            made.append(ACTIVATIONS[self.activation](out if bias is None else out + bias))
-        return made
+            made.append(self._finished(out if bias is None else out + bias))
+        return [self._with_inputs(made, blocks)] if self.whole else made
+
+    def _finished(self, out: Tensor) -> Tensor:
+        return out if self.whole else ACTIVATIONS[self.activation](out)
+
+    def _with_inputs(self, heads: Sequence[Tensor], blocks: Sequence[Tensor]) -> Tensor:
+        """What needs all heads at once: the node's own inputs, the norm, and what comes after it."""
+        out = heads[0] if len(heads) == 1 else torch.cat(list(heads), dim=1)
+        if self.root is not None:
+            out = out + self.root(blocks)
+        if self.identity is not None:
+            inputs = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=1)
+            out = out + inputs.index_select(1, self.identity)
+        if self.norm:
+            out = F.layer_norm(out, out.shape[-1:], eps=NORM_EPSILON)
+        if self.scale is not None and self.offset is not None:
+            out = torch.addcmul(self.offset, out, self.scale)
+        return ACTIVATIONS[self.activation](out)
 
 
 def _attend(logits: Tensor, graph: ArcGraph) -> Sequence[Tensor]:
@@ -230,6 +263,7 @@ class TicketModel(nn.Module):
         self.coefficients = coefficients
         self.register_buffer("features", features)  # [F'] which features are read
         self.layers = nn.ModuleList(spec.module(linear) for spec in layers)
+        self.reads = [getattr(spec, "reads", ()) or (number - 1,) for number, spec in enumerate(layers)]
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
@@ -238,10 +272,12 @@ class TicketModel(nn.Module):
 
     def propagate(self, x: Tensor, graph: ArcGraph) -> Tensor:
         """Outputs from the features that are read, [N, F']."""
-        blocks: Sequence[Tensor] = [x]
-        for layer in self.layers:
-            blocks = layer(blocks, graph)
-        return blocks[0]
+        made: dict[int, Sequence[Tensor]] = {-1: [x]}
+        for number, layer in enumerate(self.layers):
+            made[number] = layer([block for read in self.reads[number] for block in made[read]], graph)
+            later = {read for reads in self.reads[number + 1 :] for read in reads}
+            made = {name: blocks for name, blocks in made.items() if name in later or name == number}
+        return made[len(self.layers) - 1][0]
 
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (LayerSpec, BlockSpec)}

@@ -7,7 +7,6 @@ from copy import copy
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -98,8 +97,7 @@ class ResGCN(Backbone):
         return h + self._conv(weights, graph, scores, layer, self._activated(weights, layer - 1, h, dropout))
 
     def _activated(self, weights: Weights, norm: int, h: Tensor, dropout: Dropout | None) -> Tensor:
-        normed = F.layer_norm(h, h.shape[-1:])
-        activated = torch.addcmul(weights[f"norm{norm}.shift"], normed, weights[f"norm{norm}.scale"]).relu()
+        activated = ops.layer_norm(h, weights[f"norm{norm}.scale"], weights[f"norm{norm}.shift"]).relu()
         return activated if dropout is None else dropout(activated, None, norm, self.dropout)
 
     def _conv(self, weights: Weights, graph: GraphBatch, scores: Tensor, layer: int, x: Tensor) -> Tensor:

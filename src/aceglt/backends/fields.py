@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backends.base import Place
+from aceglt.backends.layers import Ordered
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
@@ -31,6 +32,8 @@ class Site:
     place: Place
     field: Field | None = None
     """The receptive field of the nodes that are read; None is everything."""
+    whole: GraphBatch | None = None
+    """All nodes, where only the last layer is computed for those that are read, and others share the stem."""
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """[S, N, C] of all nodes; those that are not computed are 0."""
@@ -73,8 +76,9 @@ class Fields:
         return self.kept(made, place.features, nodes, steps)
 
     def sites(self, backbone: Backbone, train: Place, val: Place, alive: Tensor) -> tuple[Site, Site]:
-        """Where training and validation run; the same site, to share the stem, where their own would not be cheaper."""
-        steps, loops = len(backbone.chain), backbone.self_loops
+        """Where training and validation run. Where fields of their own would not be cheaper, both share the stem; the
+        last layer of a deep network is then computed for the nodes alone that are read."""
+        steps, loops = backbone.steps, backbone.self_loops
         of_train, of_val = self.field(train, steps), self.field(val, steps)
         batch = train.graph.batch(alive, loops, self._kernels)
         if val.scatter is not None:
@@ -84,8 +88,16 @@ class Fields:
             work = 2 * len(of_train[0].nodes) + len(of_val[0].nodes)  # two passes forward and one back
             if work <= _WORTH * train.graph.num_nodes:
                 return self._site(batch, train, of_train), self._site(batch, val, of_val)
+        if isinstance(backbone, Ordered) and backbone.early and steps > 1:
+            return self._ending_site(batch, train, steps), self._ending_site(batch, val, steps)
         whole = self._site(batch, train, None)
         return whole, whole
+
+    def _ending_site(self, whole: GraphBatch, place: Place, steps: int) -> Site:
+        graph, field, nodes = whole, None, place.nodes
+        if nodes is not None:
+            graph, field = whole.ending_at(nodes, steps - 1), Field(nodes, (len(nodes),))
+        return Site(graph, self.features(place.features), place, field, whole)
 
     def _site(self, graph: GraphBatch, place: Place, focus: tuple[Field, Features] | None) -> Site:
         if focus is None:
@@ -126,9 +138,10 @@ class Step:
         """Begin the validation pass, which may run beside the training pass; the function waits for its outputs,
         [S, N, C], which may be 0 at nodes that are not read."""
         passes = self._passes
-        if passes.val_site is passes.train_site:
+        val = passes.val_site
+        if val is passes.train_site or val.whole is not None:
             with torch.no_grad():
-                outputs = passes.network.end(self._weights, passes.val_site.graph, self._stem(), None)
+                outputs = val.outputs(passes.network.end(self._weights, val.graph, self._stem(), None))
             return lambda: outputs
         return passes.beside(self._validate)
 
@@ -152,6 +165,6 @@ class Step:
         """With gradients, whoever asks for it first."""
         if self._state is None:
             with torch.enable_grad():
-                train = self._passes.train_site
-                self._state = self._passes.network.begin(self._weights, train.graph, self._edge_values, self._train)
+                train, network = self._passes.train_site, self._passes.network
+                self._state = network.begin(self._weights, train.whole or train.graph, self._edge_values, self._train)
         return self._state

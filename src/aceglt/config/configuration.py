@@ -74,7 +74,9 @@ class Config(Group):
         False, "Prune the two directions of an edge apart from each other.", options=["--directed"]
     )
     preset: str = setting(
-        "default", "default, paper (its Table S2), ugs (the UGS authors' settings) or quick; options override it.",
+        "default",
+        "default, tuned (a strong dense model), paper (its Table S2), ugs (its authors' settings) or quick; options "
+        "override it.",
         one_of(*PRESETS), shown=True,
     )  # fmt: skip
     seeds: tuple[int, ...] = setting(
@@ -110,6 +112,8 @@ class Config(Group):
         }
         for name, kind in kinds.items():
             mine = {part: values[part] for part in settings_of(kind) if part in values}
+            if name == "backbone_options":  # None is what `flat` has for one that the backbone does not have
+                mine = {part: value for part, value in mine.items() if value is not None}
             object.__setattr__(self, name, kind(**mine))
         object.__setattr__(self, "method_options", complete(self.method, self.method_options))
         self._check_together()
@@ -150,8 +154,12 @@ class Config(Group):
         return cls(**values)
 
     def replace(self, **changes: Unpack[Settings]) -> Config:
-        """The same configuration but for these settings; another method starts from its defaults."""
+        """The same configuration but for these settings; another method starts from its defaults, and so does another
+        backbone, but for its hidden units."""
         kept = self._values()
+        if changes.get("backbone", self.backbone) != self.backbone:
+            gone = settings_of(type(self.backbone_options)).keys() - settings_of(BackboneOptions).keys()
+            kept = {name: value for name, value in kept.items() if name not in gone}
         if changes.get("method", self.method) != self.method:
             kept["method_options"] = {}
         return Config.from_dict({**kept, **changes})
@@ -170,8 +178,10 @@ SCORING = (*settings_of(Scoring), "balance", "degree_bonus")
 """Settings that say how scores are trained and used; the presets `paper` and `ugs` have their own."""
 
 _KINDS: tuple[type[Group], ...] = (Config, *GROUPS.values(), *BACKBONE_OPTIONS.values(), *TASK_OPTIONS.values())
-SETTINGS: dict[str, Any] = {name: part for kind in _KINDS for name, part in settings_of(kind).items()}
-"""Every setting's field, by its name."""
+SETTINGS: dict[str, Any] = {}
+"""Every setting's field, by its name; of those that several groups have, the first group's."""
+for _kind in _KINDS:
+    SETTINGS |= {name: part for name, part in settings_of(_kind).items() if name not in SETTINGS}
 TUPLES = ("seeds", "prunable")
 """Settings whose value is itself a list."""
 

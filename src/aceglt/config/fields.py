@@ -21,6 +21,11 @@ def setting(default: Any, help: str, check: Check | None = None, panel: str = "O
     return field(metadata=metadata, default=default)
 
 
+def with_default(kind: type[Group], name: str, default: Any) -> Any:
+    """A setting of another group, of which only the default differs."""
+    return field(metadata=settings_of(kind)[name].metadata, default=default)
+
+
 stop_setting = partial(setting, panel="When to stop")
 train_setting = partial(setting, panel="Training")
 score_setting = partial(setting, panel="Scores and pruning")

@@ -29,12 +29,27 @@ describes files that exist."""
 LATER: Mapping[str, Mapping[str, Any]] = {"ace": {"reading": "default", "pruned_graph": "pruned", "hand_on": True}}
 """Options that came after format 2, and what was done without them."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
+_TWO_LAYERS: Mapping[str, Any] = {
+    "layers": 2, "output": "conv", "norm": "none", "skip": "none", "jumping": "none", "dropout": 0.5,
+    "input_dropout": 0.0,
+}  # fmt: skip
+BEFORE_LAYERS: Mapping[str, Mapping[str, Any]] = {
+    "gcn": {**_TWO_LAYERS, "bias": False},
+    "gin": {**_TWO_LAYERS, "bias": True},
+    "gat": {**_TWO_LAYERS, "dropout": 0.6, "input_dropout": 0.6, "bias": True, "heads": 8},
+}
+"""What backbones were before files said more of their layers than `hidden`. Frozen as well."""
 
 
 def read_config(values: Any, format: int) -> Config:
     """The configuration of a file of one of `FORMATS`; ConfigError where it is none, or lacks a setting."""
-    if isinstance(values, Mapping) and format == 1:
-        values = from_format_1(values)
+    if isinstance(values, Mapping):
+        names = BEFORE_LAYERS["gat"].keys()
+        before = not values.keys() & (names - {"layers"})
+        values = from_format_1(values) if format == 1 else values
+        if before:
+            had = BEFORE_LAYERS.get(str(values.get("backbone")), {})
+            values = {**dict.fromkeys((*names, "early_stopping")), **values, **had}
     if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
         raise IncompleteError(f"no {', '.join(absent)}")
     if isinstance(values, Mapping) and isinstance(values["method_options"], Mapping):

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_to, must_be, one_of
-from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting
+from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting, with_default
 from aceglt.errors import ConfigError
 
 AXES = ("model", "graph", "joint")
 MAX_WIDTH = 1 << 20
 """Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
-MAX_LAYERS = 1000
+MAX_LAYERS = MAX_HEADS = 1000
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Training(Group):
     """How weights are trained."""
 
     epochs: int = train_setting(200, "Epochs of a full training [default: {default}].", at_least(1))
+    early_stopping: int | None = train_setting(
+        None, "End a training on labels when validation has not got better for so many epochs.", at_least(1)
+    )
     lr: float = train_setting(0.01, "Learning rate [default: {default}; gat 0.005; infoclust 0.001].", POSITIVE)
     weight_decay: float = train_setting(5e-4, "Weight decay [default: {default}; task link 0].", at_least(0))
     precision: str = train_setting(
@@ -138,7 +141,7 @@ PUBLISHED: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class BackboneOptions(Group):
-    """What gcn and gin have, and the user's own."""
+    """What every backbone has, the user's own too."""
 
     usual: ClassVar[Mapping[str, Any]] = {}
     """Defaults of any settings that are others with this backbone."""
@@ -154,10 +157,54 @@ class BackboneOptions(Group):
 
 
 @dataclass(frozen=True)
-class GatOptions(BackboneOptions):
+class LayerOptions(BackboneOptions):
+    """What a stack of convolutions has; the defaults are the paper's two layers."""
+
+    layers: int = train_setting(2, "Message-passing layers [default: {default}; resgcn 28].", from_to(1, MAX_LAYERS))
+    output: str = train_setting(
+        "conv", "What makes the outputs: conv, the last layer [default], or linear, a map after it.",
+        one_of("conv", "linear"),
+    )  # fmt: skip
+    norm: str = train_setting(
+        "none", "Normalisation of hidden layers: none [default], layer or batch.", one_of("none", "layer", "batch")
+    )
+    skip: str = train_setting(
+        "none", "Skip connections: none [default], linear (a map of each layer's inputs) or identity.",
+        one_of("none", "linear", "identity"),
+    )  # fmt: skip
+    """Identity is for hidden layers from the second on, whose widths are equal."""
+    jumping: str = train_setting(
+        "none", "What the output reads: the last hidden layer (none) [default], or all of them (cat).",
+        one_of("none", "cat"),
+    )  # fmt: skip
+    dropout: float = train_setting(0.5, "Dropout of hidden layers [default: {default}; gat 0.6].", SHARE_OR_NONE)
+    input_dropout: float = train_setting(0.0, "Dropout of features [default: {default:g}; gat 0.6].", SHARE_OR_NONE)
+    bias: bool = train_setting(False, "Whether layers have a bias [default: gcn no, others yes].")
+
+
+@dataclass(frozen=True)
+class SageOptions(LayerOptions):
+    bias: bool = with_default(LayerOptions, "bias", True)
+
+
+@dataclass(frozen=True)
+class GinOptions(LayerOptions):
+    bias: bool = with_default(LayerOptions, "bias", True)
+
+
+@dataclass(frozen=True)
+class GatOptions(LayerOptions):
     """A learning rate of 0.01 costs a GAT two points of validation accuracy on CiteSeer."""
 
     usual: ClassVar[Mapping[str, Any]] = {"lr": 0.005}
+
+    dropout: float = with_default(LayerOptions, "dropout", 0.6)
+    """Of attention coefficients too."""
+    input_dropout: float = with_default(LayerOptions, "input_dropout", 0.6)
+    bias: bool = with_default(LayerOptions, "bias", True)
+    heads: int = train_setting(
+        8, "Heads of gat, each with the hidden units [default: {default}].", from_to(1, MAX_HEADS)
+    )
 
 
 @dataclass(frozen=True)
@@ -165,14 +212,14 @@ class ResgcnOptions(BackboneOptions):
     usual: ClassVar[Mapping[str, Any]] = {"hidden": 128}
     reads_edge_features: ClassVar[bool] = True
 
-    layers: int = train_setting(28, "Layers of resgcn [default: {default}].", from_to(1, MAX_LAYERS))
+    layers: int = with_default(LayerOptions, "layers", 28)
     checkpoint_blocks: bool = train_setting(
         False, "Whether resgcn computes its layers again in the gradient instead of keeping them."
     )
 
 
 BACKBONE_OPTIONS: dict[str, type[BackboneOptions]] = {
-    "gcn": BackboneOptions, "gin": BackboneOptions, "gat": GatOptions, "resgcn": ResgcnOptions,
+    "gcn": LayerOptions, "sage": SageOptions, "gin": GinOptions, "gat": GatOptions, "resgcn": ResgcnOptions,
 }  # fmt: skip
 
 

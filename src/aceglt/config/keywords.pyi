@@ -21,6 +21,7 @@ class Settings(TypedDict, total=False):
     target_graph: float | None
     patience: int | None
     epochs: int | None
+    early_stopping: int | None
     lr: float | None
     weight_decay: float | None
     precision: str | None
@@ -48,6 +49,14 @@ class Settings(TypedDict, total=False):
     fixed_graph: float | None
     hidden: int | None
     layers: int | None
+    output: str | None
+    norm: str | None
+    skip: str | None
+    jumping: str | None
+    dropout: float | None
+    input_dropout: float | None
+    bias: bool | None
+    heads: int | None
     checkpoint_blocks: bool | None
     split: str | None
     objective: str | None

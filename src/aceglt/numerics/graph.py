@@ -178,12 +178,20 @@ class Block:
     transpose: Tensor  # [A] int64: arc order of the transposed matrix
     nodes: Tensor | None = None  # [T] numbers of the targets; None if they are all nodes
     arcs: Tensor | None = None  # [A] numbers of the arcs among the graph's; None if they are all arcs
+    scattered: bool = False
+    """Whether the sources are all nodes in their order, and the targets anywhere among them."""
     kernels: Kernels = PLAIN
     """What computes along its arcs."""
 
     @property
     def num_arcs(self) -> int:
         return self.row.shape[0]
+
+    def at_targets(self, h: Tensor) -> Tensor:
+        """[S, T, H] of h [S, n, H], which is of the targets or of the sources."""
+        if h.shape[1] == self.targets:
+            return h
+        return h.index_select(1, self.nodes) if self.scattered and self.nodes is not None else h[:, : self.targets]
 
     @property
     def mirrored(self) -> bool:
@@ -220,6 +228,9 @@ class GraphBatch(Block):
     edge_attr: Tensor | None = None  # [E, D] features of the edges, likewise
     field: Field | None = None
     """Where outputs are wanted, and what they depend on; None is everywhere."""
+    ending: tuple[int, Block, GraphBatch] | None = None
+    """The number of the last layer and its block, where only that one is computed for some of the nodes, and the graph
+    of the others."""
 
     @property
     def num_nodes(self) -> int:
@@ -240,8 +251,24 @@ class GraphBatch(Block):
         """The same graph for computing no more than the field says."""
         return replace(self, field=field)
 
+    def ending_at(self, nodes: Tensor, last: int) -> GraphBatch:
+        """The same graph for computing the last layer, which has this number, for some nodes ([T] distinct) alone."""
+        number = torch.full((self.num_nodes,), -1, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        run = self.row // self.num_nodes
+        row = number[self.row - run * self.num_nodes]
+        arcs = (row >= 0).nonzero().squeeze(1)
+        rows = (run * len(nodes) + row)[arcs]
+        order = rows.argsort(stable=True)
+        matrix = _matrix(self.runs, len(nodes), self.num_nodes, rows[order], self.col[arcs[order]])
+        block = Block(**matrix, nodes=nodes, arcs=arcs[order], kernels=self.kernels, scattered=True)
+        return replace(self, ending=(last, block, self))
+
     def layer(self, index: int) -> Block:
         """What the layer passes messages over: the arcs into the nodes whose values are needed after it."""
+        if self.ending is not None:
+            last, block, whole = self.ending
+            return block if index == last else whole
         return self if self.field is None else self._layers[index]
 
     @cached_property

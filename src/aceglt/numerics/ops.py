@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from aceglt.numerics.csr import full
@@ -17,6 +18,8 @@ from aceglt.numerics.graph import Block, GraphBatch
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
 _ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29
 _FEWEST_CHANNELS = 8
+NORM_EPSILON = 1e-5  # what norms add to a variance, as torch's
+_MOMENTUM = 0.1  # of running statistics, as torch's
 _EPSILON = 1e-7  # what GENConv adds to a message
 
 
@@ -132,6 +135,31 @@ def elu_dropout(h: Tensor, bias: Tensor, keep: Tensor | None = None, scale: floa
     return result
 
 
+def layer_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Layer normalisation of h [S, n, H], with each run's scale and shift [S, 1, H]."""
+    return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=NORM_EPSILON), scale)
+
+
+def layer_norm_relu(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """ReLU of `layer_norm`, which keeps h and the result for the gradient and nothing else of their size."""
+    result: Tensor = _LayerNormRelu.apply(h, scale, shift)
+    return result
+
+
+def batch_norm(training: bool, h: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Normalisation of each unit of h [S, n, H] over the nodes: in training by their mean and variance, which move the
+    running ones [S, 1, H] in place; else by the running ones."""
+    wide = full(h)
+    if training:
+        now, centre = torch.var_mean(wide, dim=1, correction=0, keepdim=True)
+        with torch.no_grad():  # `data`: weights may be views of one tensor, of which autograd has saved others
+            mean.data.lerp_(centre, _MOMENTUM)
+            variance.data.lerp_(now * (h.shape[1] / max(1, h.shape[1] - 1)), _MOMENTUM)
+    else:
+        now, centre = variance, mean
+    return torch.addcmul(shift, ((wide - centre) * (now + NORM_EPSILON).rsqrt()).to(h.dtype), scale)
+
+
 class _Gather(torch.autograd.Function):
     """Rows of a tensor, with the gradient that is given: one without atomics, which is deterministic."""
 
@@ -171,8 +199,8 @@ class _ScaleArcs(torch.autograd.Function):
 class _Spmm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block, own_transpose: bool) -> Tensor:
-        ctx.block, ctx.own_transpose = block, own_transpose
-        ctx.save_for_backward(values, dense)
+        ctx.block, ctx.own_transpose, ctx.shape = block, own_transpose, dense.shape
+        ctx.save_for_backward(values, dense if ctx.needs_input_grad[0] else None)
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
         block.kernels.product(block.csr(values), dense.reshape(-1, width), out.view(-1, width))
@@ -182,13 +210,13 @@ class _Spmm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         block: Block = ctx.block
         values, dense = ctx.saved_tensors
-        width = dense.shape[-1]
+        width = ctx.shape[-1]
         grad = grads[0].reshape(-1, width)
         grad_values = grad_dense = None
         if ctx.needs_input_grad[0]:
             grad_values = block.kernels.inner(block, grad, dense.reshape(-1, width))
         if ctx.needs_input_grad[1]:
-            grad_dense = torch.empty_like(dense)
+            grad_dense = grad.new_empty(ctx.shape)
             if ctx.own_transpose:  # the values' order need not be gathered
                 transposed = block.csr(values)
             else:
@@ -289,6 +317,26 @@ class _Messages:
                 weight, bias = self.weight[run, :, channels], self.bias[run, channels]
                 part += torch.addmm(bias.to(attr.dtype), attr, weight.to(attr.dtype))
         return message.relu_().add_(_EPSILON)
+
+
+class _LayerNormRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        normed, mean, root = torch.native_layer_norm(h, h.shape[-1:], None, None, NORM_EPSILON)
+        result = torch.addcmul(shift, normed, scale).relu_()
+        ctx.save_for_backward(h, scale, mean, root, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        h, scale, mean, root, result = ctx.saved_tensors
+        grad = torch.ops.aten.threshold_backward(grads[0], result, 0.0)
+        normed = (h - mean).mul_(root).to(grad.dtype).mul_(grad)  # times its gradient
+        to_scale, to_shift = normed.sum(dim=1, keepdim=True), grad.sum(dim=1, keepdim=True)
+        to_h = torch.ops.aten.native_layer_norm_backward(
+            grad * scale, h, h.shape[-1:], mean, root, None, None, [True, False, False]
+        )[0]
+        return to_h, to_scale, to_shift
 
 
 class _EluDropout(torch.autograd.Function):

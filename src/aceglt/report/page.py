@@ -76,7 +76,8 @@ def headline(run: RunView) -> str:
     levels = f"{counted(len(run.levels), 'level')}, " if run.levels else ""
     seeds = counted(len(run.results.get("seeds") or run.dense["val"]), "seed")
     dense = f"dense reaches {_reading(run, run.dense)}"
-    return f"{what} ({text(run, 'axis')} axis, {levels}{seeds}): {dense}; {_outcome(run)}."
+    warnings = "".join(f" Warning: {warning}." for warning in run.results.get("warnings", []))
+    return f"{what} ({text(run, 'axis')} axis, {levels}{seeds}): {dense}; {_outcome(run)}.{warnings}"
 
 
 def _headlines(runs: Sequence[RunView]) -> str:

@@ -98,6 +98,8 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
         lines["Rank change"] = _fluctuation(levels)
         lines["Cost"] = _cost(levels)
+    if r.get("warnings"):
+        lines["Warning"] = "; ".join(r["warnings"])
     lines["Files"] = _files(path, r)
     return lines
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from aceglt.config import Training
 from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
-from aceglt.searches.statistics import CRITERIA, Readings, highest_winning, highest_winning_per_seed, winning
+from aceglt.searches.statistics import (
+    CRITERIA,
+    Readings,
+    highest_winning,
+    highest_winning_per_seed,
+    unfinished,
+    winning,
+)
 
 if TYPE_CHECKING:
     from aceglt.searches.levels import Search
@@ -48,7 +56,7 @@ _RESULTS = {
 def check_results(results: Mapping[str, Any]) -> None:
     """Raise ValueError unless this is what `summarise` makes, possibly with more in it.
 
-    Earlier results lack fluctuation and excerpt; of the diagnostics, a method may leave out any, or say more.
+    Earlier results lack fluctuation, excerpt and warnings; of the diagnostics, a method may leave out any, or say more.
     """
     check(results, _RESULTS, "results")
     entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
@@ -56,6 +64,7 @@ def check_results(results: Mapping[str, Any]) -> None:
         raise ValueError("two levels have the same number")
     if not results["seeds"]:
         raise ValueError("there are no seeds")
+    check(results.get("warnings", []), [TEXT], "warnings")
     check(results.get("excerpt"), (_EXCERPT,), "excerpt")
     edges = results["excerpt"]["edges"] if results.get("excerpt") else []
     if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
@@ -82,6 +91,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     assert state.dense is not None
     c, dense = search.config, state.dense
     levels = [_level(search, record, dense) for record in state.records]
+    warning = unfinished(c.training.epochs, dense.epoch)
     return {
         "format": 1,
         "finished": finished,
@@ -100,6 +110,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "levels": levels,
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
         "highest_winning": highest_winning(levels),
+        "warnings": [warning] if warning else [],
     }
 
 
@@ -117,9 +128,15 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "macs": search.macs(record.alive),
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
-        "epochs": {"select": record.select_epochs, "retrain": search.config.training.epochs},
+        "epochs": {"select": record.select_epochs, "retrain": _trained(search.config.training, outcome.epoch)},
         "winning": winning(dense, outcome),
         "fluctuation": record.fluctuation,
         "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,
     }
+
+
+def _trained(training: Training, best: Sequence[int]) -> int:
+    """Epochs of a training on labels, of the seed that went on longest."""
+    patience = training.early_stopping
+    return training.epochs if patience is None else min(training.epochs, max(best) + patience)

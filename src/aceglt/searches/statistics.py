@@ -134,6 +134,17 @@ def undetermined(levels: Sequence[Level], criterion: str) -> bool:
     return None in verdicts and True not in verdicts
 
 
+def unfinished(epochs: int, best: Sequence[int]) -> str | None:
+    """What to say of a dense model whose best epochs, one per seed, are mostly among the last ones (5 %)."""
+    late = sum(epochs - epoch < max(1, epochs // 20) for epoch in best)
+    if 2 * late <= len(best):
+        return None
+    return (
+        f"dense is not finished: its best epoch is among the last of {epochs} with {late} of {len(best)} seeds; its "
+        "tickets may win for that reason (more --epochs, or --preset tuned)"
+    )
+
+
 def _sparsest(levels: Sequence[Level]) -> Level | None:
     """Sparsity grows with the level's number on every axis."""
     return max(levels, key=lambda level: int(level["level"]), default=None)

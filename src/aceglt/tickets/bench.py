@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aceglt.backbones.portable import LayerSpec
 from aceglt.backends import choose
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
@@ -27,11 +26,10 @@ from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.tickets.compact import CompactModel, seconds
+from aceglt.tickets.plain import plain_model
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
 from aceglt.training.setup import pick_device
-
-HOPS = 2
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Measured:
     first: Latency
     """Of the full graph from the plain x and edge_index."""
     node: Latency
-    """Of a single node's 2-hop neighbourhood, from its plain x and edge_index."""
+    """Of a single node's neighbourhood (of 2 hops, or as many as there are layers), from its plain x and edge_index."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +118,7 @@ class _Inputs(NamedTuple):
     x: Tensor  # [N, F] dense or CSR
     edge_index: Tensor  # [2, A]
     edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
+    hops: int  # of a node's neighbourhood
 
     @classmethod
     def of(cls, data: Any, ticket: Ticket, device: torch.device) -> _Inputs:
@@ -133,18 +132,27 @@ class _Inputs(NamedTuple):
         if not ticket.graph.directed:
             arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
         x = x.to(device, dtype)
-        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr)
+        hops = sum(stage.messages for stage in ticket.backbone().chain) or 2
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops)
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What models read."""
+        return self.x, self.edge_index, self.edge_attr
 
     def around(self, node: int) -> _Inputs:
         """The node's neighbourhood as a graph of its own."""
         from torch_geometric.utils import k_hop_subgraph
 
-        nodes, arcs, _, kept = k_hop_subgraph(node, HOPS, self.edge_index, relabel_nodes=True, num_nodes=len(self.x))
-        return _Inputs(take_rows(self.x, nodes), arcs, None if self.edge_attr is None else self.edge_attr[kept])
+        nodes, arcs, _, kept = k_hop_subgraph(
+            node, self.hops, self.edge_index, relabel_nodes=True, num_nodes=len(self.x)
+        )
+        attr = None if self.edge_attr is None else self.edge_attr[kept]
+        return _Inputs(take_rows(self.x, nodes), arcs, attr, self.hops)
 
     @property
     def nbytes(self) -> int:
-        return sum(stored_bytes(part) for part in self if part is not None)
+        return sum(stored_bytes(part) for part in self.parts if part is not None)
 
     def dense(self) -> _Inputs:
         """With dense features, which PyG's layers read. Raises ConfigError where they would take most of the memory."""
@@ -183,8 +191,7 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
     inputs, pruned = (_Inputs.of(given, ticket, device) for given in (data, ticket.apply(data)))
     backbone = ticket.backbone()
     weights = backbone.weights(backbone.init([ticket.seed], device))
-    specs = backbone.layers({name: part[0] for name, part in weights.items()})
-    plain = _plain_model(backbone.coefficients, specs).to(device, specs[0].weight.dtype).eval()
+    plain = plain_model(backbone).to(device, ticket.trained.prunable.dtype).eval()
 
     def prepare_dense(given: _Inputs) -> Callable[[], Tensor]:
         """Our model as it is trained, nothing pruned."""
@@ -195,50 +202,23 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
         values, features = ones.to(given.x.dtype), Features(given.x, backend.kernels)
         return partial(backend.network(backbone).apply, weights, batch, values, features)
 
+    state = {name: part for name, part in plain.state_dict().items() if part.is_floating_point()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ticket"
         ticket.save(path)
         file_bytes = path.stat().st_size
     return [
-        _Variant.of("pyg", inputs.dense(), lambda given: partial(plain, *given), dict(plain.state_dict())),
+        _Variant.of("pyg", inputs.dense(), lambda given: partial(plain, *given.parts), state),
         _Variant.of("dense", inputs, prepare_dense, weights),
         _Variant(
             "ticket",
             pruned,
-            lambda given: partial(model.run, model.prepare(*given)),
+            lambda given: partial(model.run, model.prepare(*given.parts)),
             ticket.masks.alive.weights + ticket.trained.other.numel(),
             sum(part.nbytes for part in model.parameters()),
             file_bytes,
         ),
     ]
-
-
-def _plain_model(coefficients: str, specs: Sequence[Any]) -> nn.Module:
-    """Convolutions with an activation between them, or DeeperGCN as in PyG's examples: encoder, residual layers, and
-    norm and ReLU before the last map."""
-    from torch_geometric.nn import DeepGCNLayer, GATConv, GCNConv, GENConv, GINConv, Sequential
-
-    steps: list[Any] = []
-    if coefficients == "softmax":
-        width, along = specs[1].weight.shape[0], "x, edge_index, edge_attr -> x"
-        edge_dim = None if specs[1].edge_weight is None else len(specs[1].edge_weight)
-        options = {"aggr": "softmax", "learn_t": True, "num_layers": 1, "bias": True, "edge_dim": edge_dim}
-        first, *others = (GENConv(width, width, **options) for _ in specs[1:-1])
-        layers = [DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+") for conv in others]
-        steps = [(nn.Linear(*specs[0].weight.shape), "x -> x"), *((layer, along) for layer in (first, *layers))]
-        steps += [nn.LayerNorm(width), nn.ReLU(), nn.Linear(*specs[-1].weight.shape)]
-    else:
-        makers: dict[str, Callable[[LayerSpec], nn.Module]] = {
-            "symmetric": lambda spec: GCNConv(*spec.weight.shape, bias=spec.bias is not None),
-            "mean": lambda spec: GINConv(nn.Linear(*spec.weight.shape), train_eps=True, aggr="mean"),
-            "attention": lambda spec: GATConv(spec.weight.shape[0], spec.widths[0], len(spec.widths)),
-        }
-        activation = nn.ReLU if specs[0].activation == "relu" else nn.ELU
-        for spec in specs:
-            steps += [(makers[coefficients](spec), "x, edge_index -> x"), activation()]
-        del steps[-1]
-    model: nn.Module = Sequential("x, edge_index, edge_attr", steps)
-    return model
 
 
 def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:

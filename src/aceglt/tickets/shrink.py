@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,28 +17,50 @@ def shrink(layers: Sequence[Spec]) -> tuple[Tensor, list[Spec]]:
 
     Units that a norm is over stay, so that in a residual network only those go that the encoder makes for nobody.
     """
+    stack = [layer for layer in layers if isinstance(layer, LayerSpec)]
+    if stack:
+        features, kept = _shrink_stack(stack)
+        return features, list(kept)
     read: Tensor | None = None  # which units the next layer reads; None is all
-    kept: list[Spec] = []
-    for layer in reversed(layers):
-        trimmed, read = _trim_layer(layer, read) if isinstance(layer, LayerSpec) else _trim_block(layer, read)
-        kept.insert(0, trimmed)
-    for i in range(1, len(kept)):
-        layer, after = kept[i - 1], kept[i]
-        if isinstance(layer, LayerSpec) and isinstance(after, LayerSpec):
-            kept[i - 1], kept[i] = _fold(layer, after)
+    blocks: list[Spec] = []
+    for block in reversed(layers):
+        assert isinstance(block, BlockSpec)
+        trimmed, read = _trim_block(block, read)
+        blocks.insert(0, trimmed)
     assert read is not None  # the first layer has no norm
-    return read.nonzero().squeeze(1), kept
+    return read.nonzero().squeeze(1), blocks
 
 
-def _trim_layer(layer: LayerSpec, wanted: Tensor | None) -> tuple[LayerSpec, Tensor]:
-    """With the wanted units, and the inputs that an alive weight reads."""
-    if wanted is not None:
-        layer = _units(layer, wanted)
+def _shrink_stack(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:
+    layers = [replace(layer, reads=layer.reads or (number - 1,)) for number, layer in enumerate(layers)]
+    units = {-1: len(layers[0].weight), **{number: layer.weight.shape[1] for number, layer in enumerate(layers)}}
+    read = {name: torch.zeros(count, dtype=torch.bool, device=_device(layers)) for name, count in units.items()}
+    read[len(layers) - 1][:] = True
+    kept = list(layers)
+    for number in reversed(range(len(layers))):  # by the time of a layer, all that read it have been seen
+        read[number] = torch.ones_like(read[number]) if layers[number].norm else _not_none(read[number])
+        kept[number] = _units(layers[number], read[number])
+        parts = _reads(kept[number]).split([units[name] for name in kept[number].reads])
+        for name, part in zip(kept[number].reads, parts, strict=True):
+            read[name] |= part
+    read[-1] = _not_none(read[-1])
+    kept = [_inputs(layer, torch.cat([read[name] for name in layer.reads])) for layer in kept]
+    for number in range(len(kept) - 1):
+        _fold(kept, number)
+    return read[-1].nonzero().squeeze(1), kept
+
+
+def _device(layers: Sequence[LayerSpec]) -> torch.device:
+    return layers[0].weight.device
+
+
+def _reads(layer: LayerSpec) -> Tensor:
+    """[in] bool: the inputs that an alive weight reads, or that are added as they are."""
     reads = (layer.weight != 0).any(dim=1)
-    if layer.attention is not None:
-        reads |= (layer.attention != 0).any(dim=1)
-    reads = _not_none(reads)
-    return _inputs(layer, reads), reads
+    for part in (layer.attention, layer.root):
+        if part is not None:
+            reads |= (part != 0).any(dim=1)
+    return reads if layer.identity is None else reads.index_fill(0, layer.identity, True)
 
 
 def _trim_block(block: BlockSpec, wanted: Tensor | None) -> tuple[BlockSpec, Tensor | None]:
@@ -64,37 +87,63 @@ def _not_none(chosen: Tensor) -> Tensor:
 
 
 def _inputs(layer: LayerSpec, keep: Tensor) -> LayerSpec:
-    attention = None if layer.attention is None else layer.attention[keep]
-    return replace(layer, weight=layer.weight[keep], attention=attention)
+    attention, root = (None if part is None else part[keep] for part in (layer.attention, layer.root))
+    identity = None if layer.identity is None else (keep.cumsum(0) - 1)[layer.identity]
+    return replace(layer, weight=layer.weight[keep], attention=attention, root=root, identity=identity)
 
 
 def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
     """The layer with some of its units; heads without any go, and their attention with them."""
     widths = [int(part.sum()) for part in keep.split(layer.widths)]
     heads = torch.tensor([width > 0 for width in widths], device=keep.device).repeat(2)
+    names = ("shift", "bias", "root", "identity", "scale", "offset")
+    along: dict[str, Any] = {name: _last(getattr(layer, name), keep) for name in names}
     return replace(
         layer,
         weight=layer.weight[:, keep],
         widths=tuple(width for width in widths if width),
-        shift=_last(layer.shift, keep),
-        bias=_last(layer.bias, keep),
         attention=_last(layer.attention, heads),
         attention_shift=_last(layer.attention_shift, heads),
+        **along,
     )
 
 
-def _fold(layer: LayerSpec, after: LayerSpec) -> tuple[LayerSpec, LayerSpec]:
-    """Units without alive inputs are activation(bias) at every node: a constant shift of the next layer."""
+def _fold(layers: list[LayerSpec], number: int) -> None:
+    """Units without alive inputs are activation(bias) at every node: a constant shift of the layers that read them.
+
+    Not so where a norm is over them, or inputs are added as they are.
+    """
+    layer = layers[number]
+    readers = [later for later, other in enumerate(layers) if number in other.reads]
+    if layer.norm or any(layers[place].identity is not None for place in (number, *readers)):
+        return
     varies = (layer.weight != 0).any(dim=0)
+    if layer.root is not None:
+        varies |= (layer.root != 0).any(dim=0)
     if layer.shift is not None:
         varies |= layer.shift != 0
     varies = _not_none(varies)
-    if layer.bias is not None:
-        constant = ACTIVATIONS[layer.activation](layer.bias[~varies].clone())
-        shift = _add(after.shift, constant, after.weight[~varies])
-        more = None if after.attention is None else _add(after.attention_shift, constant, after.attention[~varies])
-        after = replace(after, shift=shift, attention_shift=more)
-    return _units(layer, varies), _inputs(after, varies)
+    constant = torch.zeros_like(layer.weight[0]) if layer.bias is None else layer.bias
+    if layer.scale is not None and layer.offset is not None:
+        constant = torch.addcmul(layer.offset, constant, layer.scale)
+    constant = ACTIVATIONS[layer.activation](constant[~varies].clone())
+    widths = {name: layers[name].weight.shape[1] for reader in readers for name in layers[reader].reads if name >= 0}
+    for reader in readers:
+        keep = torch.cat([varies if name == number else _all(widths[name], varies) for name in layers[reader].reads])
+        layers[reader] = _inputs(_shifted(layers[reader], constant, ~keep), keep)
+    layers[number] = _units(layer, varies)
+
+
+def _shifted(layer: LayerSpec, constant: Tensor, where: Tensor) -> LayerSpec:
+    """The layer with what these inputs [in] bool add to it where they have these values, besides."""
+    attention = None if layer.attention is None else _add(layer.attention_shift, constant, layer.attention[where])
+    bias = layer.bias if layer.root is None else _add(layer.bias, constant, layer.root[where])
+    shift = _add(layer.shift, constant, layer.weight[where])
+    return replace(layer, shift=shift, attention_shift=attention, bias=bias)
+
+
+def _all(count: int, like: Tensor) -> Tensor:
+    return torch.ones(count, dtype=torch.bool, device=like.device)
 
 
 def _add(shift: Tensor | None, constant: Tensor, weight: Tensor) -> Tensor | None:

@@ -28,6 +28,7 @@ from aceglt.training import processes
 from aceglt.training.partitions import WHOLE, Outputs, Part, Parts
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
+_LOOK = 16  # epochs after which a GPU is waited for, to see whether a training is over
 NOISE = 1e-5  # relative size of the noise that scores start with
 
 Watch = Callable[[slice, int, Scores], bool]
@@ -128,7 +129,8 @@ class _Trainer:
     ) -> None:
         self.problem, self.backbone, self.start = problem, backbone, start
         self.key, self.soft, self.backend, self.parts = key, soft, backend, parts
-        self.progress = _Progress(start.masks.runs, problem.device)
+        patience = start.training.early_stopping if start.scoring is None else None
+        self.progress = _Progress(start.masks.runs, problem.device, patience)
         train, val = places
         if parts.count == 1:
             self.passes = backend.passes(backbone, train, val, start)
@@ -148,6 +150,10 @@ class _Trainer:
                 progress.check(elements.finite())
                 if watch(epoch, elements.scores()):
                     break
+            if progress.over(epoch):
+                if observer is not None and epoch < epochs:  # what is left counts as done
+                    observer.on_epoch(epochs, epochs, (epochs - epoch) * self.start.masks.runs, progress.mean)
+                break
         self._judge(self._validate())
         progress.check(elements.finite())
         return self._result()
@@ -265,7 +271,8 @@ def _gradients(
 class _Progress:
     """How far each run is and how it fares; on the device, in place and without synchronisation."""
 
-    def __init__(self, runs: int, device: torch.device) -> None:
+    def __init__(self, runs: int, device: torch.device, patience: int | None) -> None:
+        self._patience, self._every = patience, _LOOK if device.type == "cuda" else 1
         self.epoch = torch.zeros((), dtype=torch.int64, device=device)  # finished epochs
         self.val = torch.full((runs,), -1.0, dtype=torch.float64, device=device)  # best validation metric
         self.best = torch.zeros(runs, dtype=torch.int64, device=device)  # the first epoch that had it
@@ -274,9 +281,17 @@ class _Progress:
     def validated(self, val: Tensor) -> Tensor:
         """[S] for which runs the last epoch was better than all before; before the first epoch, for none."""
         better = (val > self.val) & (self.epoch > 0)
+        if self._patience is not None:  # a run that has waited so long is over for good, whatever others go on for
+            better &= self.epoch - self.best <= self._patience
         self.val.copy_(torch.where(better, val, self.val))
         self.best.copy_(torch.where(better, self.epoch, self.best))
         return better
+
+    def over(self, epoch: int) -> bool:
+        """Whether no run may get better any more."""
+        if self._patience is None or epoch % self._every:
+            return False
+        return bool((self.epoch - self.best > self._patience).all())
 
     def trained(self, loss: Tensor) -> None:
         """One more epoch is finished, with this loss [S]."""

@@ -8,15 +8,15 @@ from contextlib import closing
 import torch
 
 from aceglt.backbones.base import Backbone
-from aceglt.backbones.gcn import GCN
 from aceglt.backends.base import Observer, Place, Result, Start, Train
 from aceglt.backends.cpu.allocator import keep_memory
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
-from aceglt.backends.cpu.gcn import CompiledGCN
+from aceglt.backends.cpu.gcn import CompiledGCN, serves
 from aceglt.backends.cpu.kernels import CompiledKernels
-from aceglt.backends.cpu.passes import CpuPasses, narrowed
+from aceglt.backends.cpu.passes import CpuPasses, narrowed, narrows
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.layers import of_the_paper, ordered
 from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
@@ -34,18 +34,20 @@ class Cpu(Reference):
         self._fields = Fields(self.kernels)
         self._spare: Spare | None = None  # while trainings run side by side
 
-    def network(self, backbone: Backbone) -> Backbone:
-        return CompiledGCN(backbone, self.kernels) if type(backbone) is GCN else backbone
+    def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
+        """`fixed` says that edge values stay what they are."""
+        if serves(backbone):
+            return CompiledGCN(backbone, self.kernels, fixed)
+        return backbone if of_the_paper(backbone) else ordered(backbone, fixed)
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
-        fixed = start.scoring is None
-        network = CompiledGCN(backbone, self.kernels, fixed) if type(backbone) is GCN else backbone
-        sites = self._fields.sites(backbone, train, val, start.masks.edges)
+        network = self.network(backbone, fixed=start.scoring is None)
+        sites = self._fields.sites(network, train, val, start.masks.edges)
         passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
-        if start.masks.runs > 1 or start.extra or not backbone.chain or not backbone.chain[0].plain:
+        if start.masks.runs > 1 or start.extra or not narrows(backbone):
             return passes
         return narrowed(passes, self._fields, backbone.prunable.split(start.masks.weights), self.thresholds)
 
@@ -61,7 +63,8 @@ class Cpu(Reference):
 
     def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
         """Cores do more so than with the small tensors of one group between them."""
-        width = max(backbone.aggregation_widths, default=0)
+        widths = backbone.aggregation_widths
+        width = max(widths, default=0) if of_the_paper(backbone) or not backbone.chain else sum(widths)
         size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
         return 0 if size > self.thresholds.small or not backbone.batched else min(groups, torch.get_num_threads())
 

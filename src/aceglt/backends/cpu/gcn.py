@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Dropout, Weights
+from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
 from aceglt.numerics.features import Features
@@ -18,6 +18,14 @@ from aceglt.numerics.graph import Block, GraphBatch, pointers
 from aceglt.numerics.ops import scatter_arcs, slots
 
 _INT32 = 2**31 - 1
+
+
+def serves(backbone: Backbone) -> TypeGuard[GCN]:
+    """Whether a backbone is a GCN of two plain layers, which these halves are of."""
+    if type(backbone) is not GCN or len(backbone.chain) != 2 or backbone.input_dropout:
+        return False
+    simple = not any(stage.along or stage.adds_inputs or stage.norm != "none" for stage in backbone.chain)
+    return simple and backbone.chain[1].messages
 
 
 class CompiledGCN(GCN):
@@ -50,8 +58,8 @@ class CompiledGCN(GCN):
             return super().head(weights, graph, state, dropout)
         draw, scale = None, 1.0
         if dropout is not None:
-            draw = partial(dropout, nodes=graph.layer(0).nodes, layer=0, p=self.dropout)
-            scale = 1.0 / (1.0 - self.dropout)
+            p = self.chain[0].dropout
+            draw, scale = partial(dropout, nodes=graph.layer(0).nodes, layer=0, p=p), 1.0 / (1.0 - p)
         result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self._kernels)
         return result
 

@@ -5,6 +5,7 @@ numba is optional (the extra `fast`) and imported with the first operation that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -107,15 +108,19 @@ class CompiledKernels(Kernels):
         return out[:, 0, :n].contiguous() if rows is None else out
 
     def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
-        if len(h) > 1 or h.shape[2] % 4 or (h.requires_grad and torch.is_grad_enabled()):
-            return None
-        if not self.computes(h, h.numel()):
+        if len(h) > 1 or h.shape[2] % 4 or not self.computes(h, h.numel()):
             return None
         rows = torch.arange(h.shape[1]) if rows is None else rows
-        out, factors = torch.empty_like(h), torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
-        arguments = h[0], _unsigned(key)[0], rows, rng.threshold(drop), factors, out[0]
-        self.run("drop", len(rows), *arguments, size=_HASH * h.numel())
-        return out
+        factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
+        arguments = _unsigned(key)[0], rows, rng.threshold(drop), factors
+
+        def dropping(given: Tensor) -> Tensor:
+            out = torch.empty_like(given)
+            self.run("drop", len(rows), given[0], *arguments, out[0], size=_HASH * given.numel())
+            return out
+
+        result: Tensor = _Dropped.apply(h, dropping)
+        return result
 
     # Products
 
@@ -293,6 +298,19 @@ class Adam:
         at, count = (self._everywhere, moments.shape[1]) if places is None else (places, len(places))
         flat = [part.view(-1) for part in parts]
         self._run("adam", count, *flat, at, moments, rules, self._rates, size=_STEP * moments.numel())
+
+
+class _Dropped(torch.autograd.Function):
+    """The gradient is dropped as the values are: it is drawn again, and nothing is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, dropping: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.dropping = dropping
+        return dropping(h.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.dropping(grads[0].contiguous()), None
 
 
 class _Linear(torch.autograd.Function):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from aceglt.backbones.base import Weights
+from aceglt.backbones.base import Backbone, Weights
 from aceglt.backends.cpu.elements import Active, Thresholds, alive_rows, read_units
 from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, ReadyFeatures, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels
@@ -36,7 +36,7 @@ def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | Non
     """What training and validation share of their receptive fields; None if that is too little to pay. `apart` see
     `Thresholds`."""
     of_train, of_val = train.field, val.field
-    if of_train is None or of_val is None or val.place.scatter is not None:
+    if of_train is None or of_val is None or val.place.scatter is not None or train.whole is not None:
         return None
 
     def made() -> Shared | None:
@@ -73,6 +73,11 @@ class CpuPasses(Passes):
         return begun or super().beside(validate)
 
 
+def narrows(backbone: Backbone) -> bool:
+    """Whether `narrowed` knows how to leave out what a network does not read."""
+    return bool(backbone.chain) and backbone.chain[0].plain and not backbone.input_dropout
+
+
 def narrowed(whole: CpuPasses, fields: Fields, alive: Weights, thresholds: Thresholds) -> CpuPasses:
     """Passes of one run through a chain whose first convolution does nothing with features but multiply them, without
     what no alive weight reads."""
@@ -80,7 +85,7 @@ def narrowed(whole: CpuPasses, fields: Fields, alive: Weights, thresholds: Thres
     assert isinstance(kernels, CompiledKernels)
     (name,), units, together = network.chain[0].weights, None, None
     active: dict[str, Active] = {}
-    if len(network.chain) == 2 and network.chain[1].plain:
+    if len(network.chain) == 2 and network.chain[1].plain and network.chain[0].norm == "none":
         (second,) = network.chain[1].weights
         units = read_units(alive[second], thresholds)
         if units is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone
 from aceglt.backends.base import Place, Start
 from aceglt.backends.fields import Fields, Passes
+from aceglt.backends.layers import ordered
 from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Block
@@ -70,6 +71,13 @@ class TritonKernels(Kernels):
         self._triton.keep(key, out, rows, drop)
         return out
 
+    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor:
+        """In one pass, and with a mask of a byte per element to keep for the gradient."""
+        shape = (h[0].numel(), None) if rows is None else (h.shape[2], rows)
+        mask = self.keep_mask(key, shape[0], drop, torch.bool, shape[1]).view(h.shape)
+        result: Tensor = torch.ops.aten.native_dropout_backward(h, mask, 1.0 / (1.0 - drop))
+        return result
+
 
 class Cuda(Reference):
     """All runs of a group share every kernel; nothing waits for the GPU inside an epoch."""
@@ -80,11 +88,16 @@ class Cuda(Reference):
         self.kernels = TritonKernels()
         self._fields = Fields(self.kernels)
 
+    def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
+        """`fixed` says that edge values stay what they are."""
+        return ordered(backbone, fixed)
+
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
-        return Passes(backbone, *self._fields.sites(backbone, train, val, start.masks.edges), self.kernels)
+        network = self.network(backbone, fixed=start.scoring is None)
+        return Passes(network, *self._fields.sites(network, train, val, start.masks.edges), self.kernels)
 
     def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton

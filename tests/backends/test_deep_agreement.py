@@ -1,0 +1,89 @@
+"""Every backend computes what the reference does for networks that are not of two plain layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import pytest
+import torch
+from test_agreement import MODES, RUNS, SPARSITIES, TASKS, Case, check, sparse_data
+
+from aceglt.backbones import Backbone, build
+from aceglt.backends import Cpu
+from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.problems import Problem
+
+DEEP: dict[str, dict[str, Any]] = {
+    "gcn": {"layers": 3, "norm": "layer", "output": "linear", "bias": True},
+    "gcn, dense features": {"hidden": 128, "layers": 3, "norm": "layer", "skip": "linear", "bias": True},
+    "gcn, input dropout": {"layers": 2, "input_dropout": 0.2, "output": "linear"},
+    "sage": {"hidden": 48, "layers": 3, "skip": "identity", "jumping": "cat"},
+    "sage, dense features": {"hidden": 128, "layers": 1, "output": "linear"},
+    "gin": {"layers": 3, "norm": "batch", "skip": "linear"},
+    "gat": {"hidden": 8, "heads": 2, "layers": 3, "norm": "layer", "output": "linear"},
+    "gat, blocks": {"hidden": 8, "heads": 2, "layers": 3, "dropout": 0.3, "input_dropout": 0.0},
+}
+ROWS: dict[tuple[str, str, torch.dtype], None] = dict.fromkeys(
+    [
+        *(("node", sparsity, torch.float32) for sparsity in SPARSITIES),
+        ("several labels", "50 %", torch.float32),
+        ("inductive", "90 %", torch.float32),
+        ("link", "nothing pruned", torch.float32),
+        ("infoclust", "50 %", torch.float32),
+        ("node", "50 %", torch.bfloat16),
+    ]
+)
+
+
+def factory(name: str) -> Callable[[Problem], Backbone]:
+    options = {"hidden": 48, **DEEP[name]}
+    return lambda p: build(name.split(",")[0], p.x.shape[1], p.out_features, **options)
+
+
+@cache
+def dense_problem(task: str, device: str) -> Problem:
+    """With features for which sums along arcs come before the product with the weight."""
+    data = sparse_data(task == "several labels")
+    data.x = data.x + 0.1
+    return Problem.from_data(data, "tiny", **TASKS[task]).to(device)
+
+
+@dataclass(frozen=True)
+class DeepCase(Case):
+    @property
+    def mode(self) -> str:
+        place = list(DEEP).index(self.backbone) + list(ROWS).index((self.task, self.sparsity, self.precision))
+        mode = MODES[place % len(MODES)]
+        return "scores" if mode == "teacher" and self.task == "infoclust" else mode
+
+    @property
+    def problem(self) -> Problem:
+        return dense_problem(self.task, self.device) if "dense" in self.backbone else super().problem
+
+    @cached_property
+    def network(self) -> Backbone:
+        network = factory(self.backbone)(self.problem)
+        return network if self.precision == torch.float32 else network.computing_in(self.precision)
+
+
+each_network = pytest.mark.parametrize("name", DEEP)
+each_row = pytest.mark.parametrize(("task", "sparsity", "precision"), list(ROWS), ids=str)
+
+
+@each_network
+@each_row
+def test_the_cpu_computes_what_the_reference_does(name: str, task: str, sparsity: str, precision: torch.dtype) -> None:
+    pytest.importorskip("numba")
+    check(Cpu(CompiledKernels(worth=0)), DeepCase(name, task, precision, sparsity, seeds=RUNS[task]))
+
+
+@pytest.mark.gpu
+@each_network
+@each_row
+def test_a_gpu_computes_what_the_reference_does(name: str, task: str, sparsity: str, precision: torch.dtype) -> None:
+    from aceglt.backends.cuda import Cuda
+
+    check(Cuda(), DeepCase(name, task, precision, sparsity, "cuda"))
