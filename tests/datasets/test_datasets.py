@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,28 @@ def test_the_environment_variable_names_a_root(raw_root: Path, monkeypatch: pyte
     monkeypatch.setenv("ACEGLT_DATA", str(raw_root))
     assert load("cora").name == "cora"
     assert [name for name, present, _ in available() if present][:3] == ["citeseer", "cora", "pubmed"]
+
+
+def test_a_name_is_looked_for_among_the_users_graphs_first(
+    tmp_path: Path, small: GraphData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "graphs").mkdir()
+    for name in ("mine", "citeseer", "tolokers"):
+        save_npz(tmp_path / "graphs" / f"{name}.npz", small)
+    for name in ("mine", "MINE", "citeseer", "tolokers"):
+        assert load(name, tmp_path).x.equal(small.x)
+    monkeypatch.setenv("ACEGLT_DATA", str(tmp_path))
+    assert load("mine").name == "mine"
+    assert ("tolokers", True, str(tmp_path / "graphs" / "tolokers.npz")) in available()
+
+
+def test_a_known_dataset_has_its_metric_unless_its_file_names_one(tmp_path: Path, small: GraphData) -> None:
+    (tmp_path / "graphs").mkdir()
+    save_npz(tmp_path / "graphs" / "tolokers.npz", small)
+    save_npz(tmp_path / "graphs" / "minesweeper.npz", replace(small, metric="accuracy"))
+    assert [load(name, tmp_path).metric for name in ("tolokers", "minesweeper", "citeseer")] == [  # type: ignore[union-attr]
+        "roc_auc", "accuracy", None,
+    ]  # fmt: skip
 
 
 def test_an_npz_path_is_loaded_under_its_stem(tmp_path: Path, small: GraphData) -> None:
@@ -65,6 +88,7 @@ def test_available_says_what_is_there_and_where_the_rest_would_go(tmp_path: Path
         ("ogbn-arxiv", False, str(tmp_path / "cache/aceglt/ogb/ogbn_arxiv")),
         ("ogbn-proteins", False, str(tmp_path / "cache/aceglt/ogb/ogbn_proteins")),
         ("ogbl-collab", False, str(tmp_path / "cache/aceglt/ogb/ogbl_collab")),
+        *((name, False, str(tmp_path / f"cache/aceglt/graphs/{name}.npz")) for name in ("tolokers", "minesweeper")),
         *((name, True, "generated") for name in ("synthetic-arxiv", "synthetic-proteins", "synthetic-collab")),
     ]
 

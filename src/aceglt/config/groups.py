@@ -14,6 +14,8 @@ from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_
 from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting
 from aceglt.errors import ConfigError
 
+METRICS = ("accuracy", "roc_auc", "macro_f1", "average_precision")
+"""Of tasks on nodes."""
 AXES = ("model", "graph", "joint")
 MAX_WIDTH = 1 << 20
 """Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
@@ -189,15 +191,22 @@ class TaskOptions(Group):
     def check_choices(cls, made: Mapping[str, Any]) -> None:
         """Raise ConfigError where choices of the user's have no meaning for this task."""
 
-    def check(self, signal: str, loss: str | None) -> None:
-        """Raise ConfigError where the signal or the user's own loss does not go with these options."""
+    def check(self, signal: str, loss: str | None, metric: str | None) -> None:
+        """Raise ConfigError where the signal, the user's own loss or a metric does not go with these options."""
+
+
+def _is_split(value: str) -> bool:
+    found = re.fullmatch(r"given|[0-9]{1,6}|random:[0-9]{1,18}(?::(0?\.[0-9]{1,9}),(0?\.[0-9]{1,9}))?", value)
+    shares = [float(share) for share in found.groups() if share] if found else [0.0]
+    return all(share > 0 for share in shares) and sum(shares) < 1
 
 
 @dataclass(frozen=True)
 class NodeOptions(TaskOptions):
     split: str = setting(
-        "given", "Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).",
-        must_be("given or random:SEED", lambda value: re.fullmatch(r"given|random:[0-9]{1,18}", value) is not None),
+        "given", "Masks: given with the data; a number from 0 where it has several; random:SEED (20 per class, 500, "
+        "1000 nodes); or random:SEED:0.6,0.2 (shares for training and validation), which data without masks get.",
+        must_be("given, a number, random:SEED or random:SEED:0.6,0.2 (shares that leave a rest)", _is_split),
         shown=True,
     )  # fmt: skip
 
@@ -233,7 +242,9 @@ class LinkOptions(TaskOptions):
         if made.get("split", NodeOptions.split) != NodeOptions.split:
             raise ConfigError(f"split '{made['split']}' is of nodes; task link splits edges, see edge_split")
 
-    def check(self, signal: str, loss: str | None) -> None:
+    def check(self, signal: str, loss: str | None, metric: str | None) -> None:
+        if metric in METRICS:
+            raise ConfigError(f"metric '{metric}' is of nodes; task link has ROC-AUC, or the dataset's Hits@K")
         if self.objective == "infoclust" and signal == "teacher":
             raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
         if self.objective == "infoclust" and loss is not None:

@@ -1,10 +1,11 @@
 """A user's own graph in an `.npz` file.
 
 Arrays: `x` [N, F] numbers, `edge_index` [2, A] integers, `y` [N] integers, or [N, T] numbers for several labels,
-`train_mask`, `val_mask` and `test_mask` [N] booleans (all three may be missing if the split is drawn), and, where
-edges have them, weights `edge_weight` [A] and features `edge_attr` [A, D]. Sparse features may take the place of `x`,
-as the parts of a scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`; they are read as a sparse tensor.
-Other arrays are ignored.
+`train_mask`, `val_mask` and `test_mask` [N] booleans, or `train_masks`, `val_masks` and `test_masks` [K, N] of K splits
+(all may be missing; the split is drawn then), and, where edges have them, weights `edge_weight` [A] and features
+`edge_attr` [A, D]. `metric` [] is the name of a metric. Sparse features may take the place of `x`, as the parts of a
+scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`; they are read as a sparse tensor. Other arrays are
+ignored.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aceglt.config import METRICS
 from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
+from aceglt.files.schema import shortened
 from aceglt.numerics.csr import as_csr, csr_of
 
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
-_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *_EDGES, "batch")
+_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *(f"{mask}s" for mask in _MASKS), *_EDGES, "metric", "batch")
 
 # A graph's weights have a row for every feature, so a few bytes may not claim any number of them.
 _FEATURES, _PER_ENTRY = 1 << 20, 4
 
-_KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b"}
-_NUMBERS, _INTEGERS, _BOOLEANS = _KINDS
+_KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b", "text": "U"}
+_NUMBERS, _INTEGERS, _BOOLEANS, _TEXT = _KINDS
 
 
 def load_npz(path: str | Path) -> GraphData:
@@ -51,7 +54,11 @@ def save_npz(path: str | Path, data: GraphData) -> None:
     arrays = _parts(as_csr(x)) if sparse else {"x": x.numpy()}
     for name in ("edge_index", "y", *_MASKS, *_EDGES):
         if (values := getattr(data, name)) is not None:
-            arrays[name] = values.detach().cpu().numpy()
+            array = values.detach().cpu().numpy()
+            several = name in _MASKS and array.ndim == 2
+            arrays |= {f"{name}s": array.T} if several else {name: array}
+    if data.metric is not None:
+        arrays["metric"] = np.array(data.metric)
     write_arrays(Path(path).expanduser(), arrays)
 
 
@@ -77,10 +84,23 @@ class _Reader:
             y = self.take("y", _INTEGERS, (num_nodes,))
             self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
             targets = _long(y)
-        if not any(name in self.arrays for name in _MASKS):  # the split may yet be drawn
-            self.arrays |= {name: np.zeros(num_nodes, dtype=bool) for name in _MASKS}
-        masks = [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
-        return GraphData(self.path.stem, x, _long(arcs), targets, *masks, **edges)
+        masks = self.masks(num_nodes)
+        metric = str(self.take("metric", _TEXT, ())) if "metric" in self.arrays else None
+        if metric not in (None, *METRICS):
+            raise self.wrong("metric", shortened(metric), f"one of {', '.join(METRICS)}")
+        return GraphData(self.path.stem, x, _long(arcs), targets, **masks, **edges, metric=metric)
+
+    def masks(self, num_nodes: int) -> dict[str, torch.Tensor]:
+        """Of several splits, if the file has them, of one, or none."""
+        if any(f"{name}s" in self.arrays for name in _MASKS):
+            splits = [len(self.take(f"{name}s", _BOOLEANS, (None, num_nodes))) for name in _MASKS]
+            several = {name: self.take(f"{name}s", _BOOLEANS, (splits[0], num_nodes)) for name in _MASKS}
+            if not splits[0]:
+                raise self.wrong("train_masks", "no split", "at least one")
+            return {name: torch.from_numpy(masks.T) for name, masks in several.items()}
+        if not any(name in self.arrays for name in _MASKS):
+            return {}
+        return {name: torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS}
 
     def features(self) -> torch.Tensor:
         """Dense, or CSR where the file has that."""

@@ -26,7 +26,10 @@ def build_problem(config: Config, data: Any, name: str | None = None) -> Problem
     """
     if is_own(config.backbone) and isinstance(data, GraphData):
         data = data.dense()
-    return Problem.from_data(data, name, config.task, config.directed, **asdict(config.task_options))
+    options = asdict(config.task_options)
+    if config.metric is not None and not is_own(config.metric):
+        options["metric"] = config.metric
+    return Problem.from_data(data, name, config.task, config.directed, **options)
 
 
 __all__ = ["TASKS", "InductiveProblem", "LinkProblem", "NodeProblem", "build_problem"]
