@@ -138,7 +138,7 @@ def search(
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.training.deterministic))
         stack.enter_context(processes.joined())
-        source = data if data is not None else datasets.load(config.dataset, data_root)
+        source = data if data is not None else datasets.read(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
         problem = customise(problem, own.loss, own.metric)

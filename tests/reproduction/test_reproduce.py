@@ -167,7 +167,7 @@ def test_the_command_prints_the_table_and_where_it_is(tmp_path: Path) -> None:
 
 
 def test_the_command_can_draw_another_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load", lambda name, root: load_citeseer())  # the tiny graph has too few nodes
+    monkeypatch.setattr(datasets, "read", lambda name, root: load_citeseer())  # the tiny graph has too few nodes
     cell = ("table1", "--cell", "citeseer/gcn/model/random", "--out", tmp_path / "out", *SMALL)
     for split in ([], ["--split", "random:1"]):
         assert invoke(*cell, *split).exit_code == 0

@@ -51,7 +51,7 @@ class Config(Group):
     """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`."""
 
     dataset: str = setting(
-        "citeseer", "citeseer (embedded), cora, pubmed, ogbn-arxiv …, synthetic-arxiv:0.01 …, or a .npz file.",
+        "citeseer", "citeseer (embedded), cora, amazon-photo … (aceglt datasets lists them), or a .npz file.",
         shown=True,
     )  # fmt: skip
     backbone: str = setting(

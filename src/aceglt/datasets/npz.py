@@ -11,6 +11,7 @@ ignored.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,10 @@ from aceglt.errors import DataError
 from aceglt.files.schema import shortened
 from aceglt.numerics.csr import as_csr, csr_of
 
-_SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
+SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
-_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *(f"{mask}s" for mask in _MASKS), *_EDGES, "metric", "batch")
+_NAMES = ("x", *SPARSE, "edge_index", "y", *_MASKS, *(f"{mask}s" for mask in _MASKS), *_EDGES, "metric", "batch")
 
 # A graph's weights have a row for every feature, so a few bytes may not claim any number of them.
 _FEATURES, _PER_ENTRY = 1 << 20, 4
@@ -41,33 +42,50 @@ def load_npz(path: str | Path) -> GraphData:
     Nothing is unpickled. Raises `DataError`, naming the file and the array, for a file that is missing,
     damaged or too big, and for arrays that are missing, of the wrong type or shape, or contradict each other.
     """
-    return _Reader(Path(path).expanduser()).graph()
+    path = Path(path).expanduser()
+    return graph_of(path.stem, path, read_arrays(path, _NAMES))
 
 
-def save_npz(path: str | Path, data: GraphData) -> None:
-    """Write `data` in the format that `load_npz` reads; an existing file is replaced in one step.
+def save_npz(path: str | Path, data: Any) -> None:
+    """Write a PyG `Data` (or what `aceglt.datasets` reads) as `load_npz` reads it; an existing file is replaced in one
+    step.
 
-    Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero.
+    Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero. Raises
+    `DataError` for data that `load_npz` would refuse.
     """
-    x = data.x.detach().cpu()
-    sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
-    arrays = _parts(as_csr(x)) if sparse else {"x": x.numpy()}
-    for name in ("edge_index", "y", *_MASKS, *_EDGES):
-        if (values := getattr(data, name)) is not None:
-            array = values.detach().cpu().numpy()
-            several = name in _MASKS and array.ndim == 2
-            arrays |= {f"{name}s": array.T} if several else {name: array}
-    if data.metric is not None:
+    path, tensors = Path(path).expanduser(), {}
+    for name in ("x", "edge_index", "y", *_MASKS, *_EDGES):
+        if isinstance(values := getattr(data, name, None), torch.Tensor):
+            tensors[name] = values.detach().cpu()
+    arrays = {name: values.numpy() for name, values in tensors.items() if name != "x"}
+    if (x := tensors.get("x")) is not None:
+        sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
+        arrays = {**(_parts(as_csr(x)) if sparse else {"x": x.numpy()}), **arrays}
+    for name in _MASKS:
+        if name in arrays and arrays[name].ndim == 2:  # of several splits, PyG has them as columns
+            arrays[f"{name}s"] = arrays.pop(name).T
+    if "y" in arrays and arrays["y"].dtype.kind in "iu" and arrays["y"].shape[1:] == (1,):
+        arrays["y"] = arrays["y"][:, 0]
+    if "edge_weight" in arrays and arrays["edge_weight"].ndim == 2:
+        arrays["edge_weight"] = arrays["edge_weight"][:, 0]
+    if "edge_attr" in arrays and arrays["edge_attr"].ndim == 1:
+        arrays["edge_attr"] = arrays["edge_attr"][:, None]
+    if getattr(data, "metric", None) is not None:
         arrays["metric"] = np.array(data.metric)
-    write_arrays(Path(path).expanduser(), arrays)
+    graph_of(path.stem, path, arrays)
+    write_arrays(path, arrays)
+
+
+def graph_of(name: str, path: Path, arrays: dict[str, Array]) -> GraphData:
+    """The graph of checked arrays; `path` is for messages."""
+    return _Reader(name, path, arrays).graph()
 
 
 class _Reader:
-    """The arrays of one file, each checked as it is taken."""
+    """The arrays of one graph, each checked as it is taken."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.arrays = read_arrays(path, _NAMES)
+    def __init__(self, name: str, path: Path, arrays: dict[str, Array]) -> None:
+        self.name, self.path, self.arrays = name, path, arrays
 
     def graph(self) -> GraphData:
         if "batch" in self.arrays:
@@ -88,7 +106,7 @@ class _Reader:
         metric = str(self.take("metric", _TEXT, ())) if "metric" in self.arrays else None
         if metric not in (None, *METRICS):
             raise self.wrong("metric", shortened(metric), f"one of {', '.join(METRICS)}")
-        return GraphData(self.path.stem, x, _long(arcs), targets, **masks, **edges, metric=metric)
+        return GraphData(self.name, x, _long(arcs), targets, **masks, **edges, metric=metric)
 
     def masks(self, num_nodes: int) -> dict[str, torch.Tensor]:
         """Of several splits, if the file has them, of one, or none."""
@@ -104,7 +122,7 @@ class _Reader:
 
     def features(self) -> torch.Tensor:
         """Dense, or CSR where the file has that."""
-        sparse = [name for name in _SPARSE if name in self.arrays]
+        sparse = [name for name in SPARSE if name in self.arrays]
         if "x" in self.arrays and sparse:
             raise self.wrong("x", f"{sparse[0]} as well", "either x or x_data, x_indices, x_indptr and x_shape")
         if sparse:
@@ -182,4 +200,4 @@ def _parts(csr: torch.Tensor) -> dict[str, Array]:
     """The arrays of a CSR matrix, with the index type that files have always had."""
     indices, rowptr = csr.col_indices().long(), csr.crow_indices().long()
     parts = (csr.values().numpy(), indices.numpy(), rowptr.numpy(), np.array(csr.shape))
-    return dict(zip(_SPARSE, parts, strict=True))
+    return dict(zip(SPARSE, parts, strict=True))

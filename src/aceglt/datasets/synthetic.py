@@ -37,12 +37,13 @@ class Shape:
     """Share of the edges that join two nodes of one community."""
     skew: float
     """Node r of a community of n is drawn with a density that falls like (r / n) ^ (1 / skew - 1)."""
+    metric: str
 
 
 SHAPES = {
-    "synthetic-arxiv": Shape(169_343, 1_166_243, 128, 40, 0.65, 2.0),
-    "synthetic-proteins": Shape(132_534, 39_561_252, 8, 112, 0.5, 1.4),
-    "synthetic-collab": Shape(235_868, 1_285_465, 128, 0, 0.85, 1.5),
+    "synthetic-arxiv": Shape(169_343, 1_166_243, 128, 40, 0.65, 2.0, "accuracy"),
+    "synthetic-proteins": Shape(132_534, 39_561_252, 8, 112, 0.5, 1.4, "roc_auc"),
+    "synthetic-collab": Shape(235_868, 1_285_465, 128, 0, 0.85, 1.5, "hits@50"),
 }
 
 

@@ -26,10 +26,11 @@ def split_data(data: Any, split: str, name: str) -> Any:
     for training and validation, the rest for test.
     """
     masks: dict[str, Any] = {mask: getattr(data, mask, None) for mask in MASKS}
-    if split == "given" and all(mask is None for mask in masks.values()):
+    y = getattr(data, "y", None)
+    if split == "given" and y is not None and all(mask is None for mask in masks.values()):
         split = UNSPLIT
     if split.startswith("random:"):
-        masks = dict(_drawn(getattr(data, "y", None), split, name))
+        masks = dict(_drawn(y, split, name))
     else:
         masks = _chosen(masks, 0 if split == "given" else int(split), name)
     return SimpleNamespace(**{part: getattr(data, part, None) for part in _PARTS}, **masks)

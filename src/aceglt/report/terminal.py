@@ -254,18 +254,21 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
 
     rows = [
         (
-            name,
+            escape(name),
             *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
             str(info.classes),
+            metric_in_words(info.metric),
             VERDICTS[present],
             escape(where),
         )
+        if (info := KNOWN.get(name)) is not None
+        else (escape(name), *5 * ("",), VERDICTS[present], escape(where))
         for name, present, where in available(data_root)
-        for info in [KNOWN[name]]
     ]
-    columns = ("name", "nodes", "features", "edges", "classes", "present", "where")
-    console.print(_table(columns, rows, left=["name", "present", "where"], overflow="fold"))
+    columns = ("name", "nodes", "features", "edges", "classes", "metric", "present", "where")
+    console.print(_table(columns, rows, left=["name", "metric", "present", "where"], overflow="fold"))
     console.print(
-        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
+        "Any other graph: --dataset FILE.npz with x, edge_index, y and, if you have a split, train_mask, val_mask and "
+        "test_mask (docs/files.md).",
         highlight=False,
     )

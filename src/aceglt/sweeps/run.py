@@ -145,7 +145,7 @@ def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> 
     for group in same_problem.values():
         cell = group[0]
         try:
-            problem = build_problem(cell.config, datasets.load(cell.config.dataset, data_root))
+            problem = build_problem(cell.config, datasets.read(cell.config.dataset, data_root))
             for cell in group:
                 _, own = take(cell.settings)
                 method = build_method(cell.config, own)
