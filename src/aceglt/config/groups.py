@@ -6,7 +6,7 @@ A new backbone or task is a class here and a row of its table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -146,6 +146,12 @@ class BackboneOptions(Group):
     """Defaults of any settings that are others with this backbone."""
     reads_edge_features: ClassVar[bool] = False
     """Whether it reads features of edges where the graph has them."""
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "lr": (1e-3, 3e-3, 1e-2, 3e-2), "weight_decay": (0.0, 5e-5, 5e-4, 5e-3), "hidden": (64, 128, 256, 512),
+        "layers": (2, 3, 4, 6), "norm": ("none", "layer", "batch"), "skip": ("none", "linear", "identity"),
+        "output": ("conv", "linear"), "dropout": (0.2, 0.35, 0.5, 0.7), "input_dropout": (0.0, 0.3, 0.6),
+    }  # fmt: skip
+    """What `aceglt tune` tries, of the settings that the backbone has."""
 
     hidden: int = train_setting(512, "Hidden units [default: {default}; resgcn: 128].", from_to(1, MAX_WIDTH))
 
@@ -160,11 +166,15 @@ class GatOptions(BackboneOptions):
     """A learning rate of 0.01 costs a GAT two points of validation accuracy on CiteSeer."""
 
     usual: ClassVar[Mapping[str, Any]] = {"lr": 0.005}
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {**BackboneOptions.space, "hidden": (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
 class ResgcnOptions(BackboneOptions):
     usual: ClassVar[Mapping[str, Any]] = {"hidden": 128}
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        **BackboneOptions.space, "hidden": (32, 64, 128), "layers": (3, 7, 14, 28),
+    }  # fmt: skip
     reads_edge_features: ClassVar[bool] = True
 
     layers: int = train_setting(28, "Layers of resgcn [default: {default}].", from_to(1, MAX_LAYERS))
