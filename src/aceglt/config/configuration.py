@@ -124,7 +124,7 @@ class Config(Group):
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
             if getattr(self.stopping, name) is not None and self.pruning.axis == idle:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
-        self.task_options.check(self.scoring.signal, self.loss, self.metric)
+        self.task_options.check(self.scoring.signal, self.loss, self.metric, self.training.partition_by)
 
     @property
     def scoring_epochs(self) -> int:

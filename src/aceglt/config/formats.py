@@ -28,13 +28,15 @@ FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 describes files that exist."""
 LATER: Mapping[str, Mapping[str, Any]] = {"ace": {"reading": "default", "pruned_graph": "pruned", "hand_on": True}}
 """Options that came after format 2, and what was done without them."""
+ADDED: Mapping[str, Any] = {"neighbours": 10}
+"""Settings that came after the first files of format 2, as they were before. Frozen as well."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
 
 
 def read_config(values: Any, format: int) -> Config:
     """The configuration of a file of one of `FORMATS`; ConfigError where it is none, or lacks a setting."""
-    if isinstance(values, Mapping) and format == 1:
-        values = from_format_1(values)
+    if isinstance(values, Mapping):
+        values = {**ADDED, **(from_format_1(values) if format == 1 else values)}
     if isinstance(values, Mapping) and (absent := sorted(SETTINGS.keys() - values.keys())):
         raise IncompleteError(f"no {', '.join(absent)}")
     if isinstance(values, Mapping) and isinstance(values["method_options"], Mapping):

@@ -54,9 +54,15 @@ class Training(Group):
         1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", at_least(1)
     )
     partition_by: str = train_setting(
-        "random", "What parts are made of: random nodes [default] or METIS clusters.", one_of("random", "clusters")
+        "random",
+        "What parts are made of: random nodes [default], METIS clusters, or nodes and neighbours that are drawn: "
+        "random, clusters or neighbours.",
+        one_of("random", "clusters", "neighbours"),
     )
-    """Random nodes are drawn anew at every epoch."""
+    """Random nodes are drawn anew at every epoch, and so are neighbours."""
+    neighbours: int = train_setting(
+        10, "Neighbours that are drawn for each node and layer, in such parts [default: {default}].", from_to(1, 10_000)
+    )
     parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1))
     """Over how many parts the gradient of one step is averaged; several processes share them."""
 
@@ -201,8 +207,9 @@ class TaskOptions(Group):
     def check_choices(cls, made: Mapping[str, Any]) -> None:
         """Raise ConfigError where choices of the user's have no meaning for this task."""
 
-    def check(self, signal: str, loss: str | None, metric: str | None) -> None:
-        """Raise ConfigError where the signal, the user's own loss or a metric does not go with these options."""
+    def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
+        """Raise ConfigError where the signal, the user's own loss, a metric or a kind of parts does not go with these
+        options."""
 
 
 def _is_split(value: str) -> bool:
@@ -252,7 +259,9 @@ class LinkOptions(TaskOptions):
         if made.get("split", NodeOptions.split) != NodeOptions.split:
             raise ConfigError(f"split '{made['split']}' is of nodes; task link splits edges, see edge_split")
 
-    def check(self, signal: str, loss: str | None, metric: str | None) -> None:
+    def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
+        if partition_by == "neighbours":
+            raise ConfigError("partition_by 'neighbours' is for tasks on nodes; task link has 'random' and 'clusters'")
         if metric in METRICS:
             raise ConfigError(f"metric '{metric}' is of nodes; task link has ROC-AUC, or the dataset's Hits@K")
         if self.objective == "infoclust" and signal == "teacher":

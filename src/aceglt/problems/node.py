@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -78,11 +78,17 @@ class NodeProblem(Problem):
 
     def part(self, nodes: Tensor, edges: Tensor) -> NodeProblem:
         """The problem on these nodes, numbered anew, with those of its splits that are among them."""
-        number = torch.full((len(self.x),), -1, device=nodes.device)
-        number[nodes] = torch.arange(len(nodes), device=nodes.device)
-        train, val, test = (n[n >= 0] for n in (number[split] for split in (self.train, self.val, self.test)))
+        train, val, test = ((self._split[nodes] == number).nonzero().squeeze(1) for number in (1, 2, 3))
         graph, x = self.graph.part(nodes, edges), take_rows(self.x, nodes)
         return NodeProblem(self.name, graph, x, self.y[nodes], train, val, test, self.num_classes, self.measured_by)
+
+    @cached_property
+    def _split(self) -> Tensor:
+        """[N] 1, 2 or 3 for nodes of the three splits, 0 for others; so a small part costs no more than its size."""
+        split = torch.zeros(len(self.x), dtype=torch.uint8, device=self.train.device)
+        for number, nodes in enumerate((self.train, self.val, self.test), start=1):
+            split[nodes] = number
+        return split
 
     def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
         if smoothing:
