@@ -27,7 +27,7 @@ from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
-from aceglt.problems.node import PER_CLASS
+from aceglt.problems.splits import PER_CLASS
 from aceglt.reproduction.layouts import DEFAULT_SCORES
 from aceglt.reproduction.tables import csv_rows
 from aceglt.searches.levels import Search, enough, prune_iteratively

@@ -129,6 +129,7 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, "--epochs", "2", "--hidden", "4", "--levels", "1", "--seeds", "1", "--device", "cpu"]
     extra = {
         "sweep": ["--device", "cpu"],
+        "tune": [*graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", "--budget", "1"],
         "evaluate": [*graph, "--seeds", "1"],
         "bench": [*graph, "--repeats", "1"],
         "predict": graph,

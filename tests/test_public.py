@@ -22,7 +22,8 @@ def test_a_public_name_can_be_imported(name: str) -> None:
 def test_the_public_names_are_these() -> None:
     assert sorted(aceglt.__all__) == [
         "AcegltError", "ApplyTicket", "Benchmark", "Config", "Evaluation", "Problem", "Reproduction", "SearchResult",
-        "SweepResult", "Ticket", "__version__", "benchmark", "evaluate", "reproduce", "resolve", "search", "sweep",
+        "SweepResult", "Ticket", "Tuned", "__version__", "benchmark", "evaluate", "reproduce", "resolve", "search",
+        "sweep", "tune",
     ]  # fmt: skip
     assert dir(aceglt) == sorted(aceglt.__all__)
 

@@ -18,6 +18,7 @@ __all__ = [
     "SearchResult",
     "SweepResult",
     "Ticket",
+    "Tuned",
     "__version__",
     "benchmark",
     "evaluate",
@@ -25,6 +26,7 @@ __all__ = [
     "resolve",
     "search",
     "sweep",
+    "tune",
 ]
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from aceglt.runner import SearchResult, search
     from aceglt.sweeps.merged import SweepResult
     from aceglt.sweeps.run import sweep
+    from aceglt.sweeps.tune import Tuned, tune
     from aceglt.tickets.bench import Benchmark, benchmark
     from aceglt.tickets.evaluation import Evaluation, evaluate
     from aceglt.tickets.ticket import Ticket
@@ -51,12 +54,14 @@ _HOMES = {
     "SearchResult": "runner",
     "SweepResult": "sweeps.merged",
     "Ticket": "tickets.ticket",
+    "Tuned": "sweeps.tune",
     "benchmark": "tickets.bench",
     "evaluate": "tickets.evaluation",
     "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",
     "sweep": "sweeps.run",
+    "tune": "sweeps.tune",
 }
 
 

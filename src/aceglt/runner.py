@@ -138,7 +138,7 @@ def search(
     with ExitStack() as stack:
         stack.enter_context(deterministic_torch(config.training.deterministic))
         stack.enter_context(processes.joined())
-        source = data if data is not None else datasets.load(config.dataset, data_root)
+        source = data if data is not None else datasets.read(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
         problem = customise(problem, own.loss, own.metric)
@@ -262,7 +262,7 @@ class _Runner:
         yield from self._stages(state)
 
     def _record_plan(self, said: str) -> None:
-        """Say how memory is used, unless nothing is out of the ordinary, and write it down."""
+        """Say how memory is used, unless it is a full batch as asked for that fits, and write it down."""
         plan = self.plan
         if self.run is not None:
             kept = {name: value for name, value in self.run.read_environment().items() if name == "peak_memory"}
@@ -270,7 +270,7 @@ class _Runner:
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
             write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
             self._log("plan", text=f"{said} {plan}", **facts)
-        if processes.leads() and not (plan.fits and self.planner.asked_for(plan)):
+        if processes.leads() and not (plan.fits and self.planner.asked_for(plan) and plan.partitions == 1):
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
 
     def _begin(self) -> State:

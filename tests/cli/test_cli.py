@@ -495,7 +495,7 @@ def test_datasets_prints_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> N
 def test_datasets_lists_what_is_known_and_what_is_present() -> None:
     rows = {line.split()[0]: line.split() for line in _ok("datasets").splitlines() if line.strip()}
     assert rows["citeseer"][-2:] == ["yes", "embedded"]
-    assert rows["cora"][1:6] == ["2,708", "1,433", "5,278", "7", "no"]
+    assert rows["cora"][1:7] == ["2,708", "1,433", "5,278", "7", "accuracy", "no"]
     assert "pubmed" in rows
 
 

@@ -12,7 +12,7 @@ from search_samples import graph, search
 
 from aceglt import Config, Ticket
 from aceglt.config import METHOD_OPTIONS, SETTINGS, resolve
-from aceglt.config.formats import FORMAT_1_DEFAULTS, from_format_1
+from aceglt.config.formats import ADDED, FORMAT_1_DEFAULTS, from_format_1
 from aceglt.errors import RunError
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
@@ -68,11 +68,18 @@ def test_defaults_of_format_1_do_not_follow_those_of_today() -> None:
     assert FORMAT_1_DEFAULTS.keys() <= METHOD_OPTIONS.keys()
 
 
+def test_settings_that_are_newer_than_a_file_are_as_they_were_before(tmp_path: Path) -> None:
+    values = {"format": 2, "data": "x", **resolve().to_dict()}
+    left = {key: value for key, value in values.items() if key not in ADDED}
+    (tmp_path / "config.json").write_text(json.dumps(left))
+    assert RunDir(tmp_path).read_config() == resolve(**ADDED)
+
+
 def test_a_file_of_format_2_must_say_every_option(tmp_path: Path) -> None:
     values = {"format": 2, "data": "x", **resolve().to_dict()}
     (tmp_path / "config.json").write_text(json.dumps(values))
     assert RunDir(tmp_path).read_config() == resolve()
-    for name in SETTINGS:
+    for name in SETTINGS.keys() - ADDED.keys():
         left = {key: value for key, value in values.items() if key != name}
         (tmp_path / "config.json").write_text(json.dumps(left))
         with pytest.raises(RunError, match=rf"from an earlier version \(no {name}\); choose another --out"):

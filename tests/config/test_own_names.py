@@ -141,7 +141,7 @@ def test_a_configuration_holds_own_names_and_patterns() -> None:
         ({"backbone": "mlp"}, "unknown backbone 'mlp'; known are gcn.*your own as module:attribute"),
         ({"method": "a:"}, "unknown method 'a:'"),
         ({"loss": "mse"}, "loss must be module:function, found mse"),
-        ({"metric": "f1"}, "metric must be module:function, found f1"),
+        ({"metric": "f1"}, "unknown metric 'f1'; known are accuracy.*your own as module:attribute"),
         ({"prunable": ["x"]}, "prunable is for a backbone of your own; gcn is built in"),
     ],
 )

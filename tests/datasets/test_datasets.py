@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from aceglt import datasets
-from aceglt.datasets import KNOWN, GraphData, available, load, save_npz
+from aceglt.datasets import KNOWN, GraphData, available, load, read, save_npz
 from aceglt.errors import DataError
 
 
@@ -30,6 +33,58 @@ def test_the_environment_variable_names_a_root(raw_root: Path, monkeypatch: pyte
     monkeypatch.setenv("ACEGLT_DATA", str(raw_root))
     assert load("cora").name == "cora"
     assert [name for name, present, _ in available() if present][:3] == ["citeseer", "cora", "pubmed"]
+
+
+def test_what_is_loaded_is_pygs_data(tmp_path: Path, small: GraphData) -> None:
+    save_npz(tmp_path / "sparse.npz", replace(small, x=small.x * torch.tensor([1.0, 0.0, 0.0])))
+    data = load(str(tmp_path / "sparse.npz"))
+    assert isinstance(data, Data)
+    assert data.validate()
+    assert (data.num_nodes, data.num_edges, data.name) == (4, 3, "sparse")
+    assert data.x.layout == torch.sparse_csr
+    assert data.dense().x.equal(data.x.to_dense())
+    assert data.edge_subgraph(torch.tensor([True, False, True])).edge_index.tolist() == [[0, 2], [1, 3]]
+
+
+def test_a_data_of_pygs_is_saved(tmp_path: Path, small: GraphData) -> None:
+    parts = {"x": small.x, "edge_index": small.edge_index, "y": small.y.unsqueeze(1)}
+    masks = {"train_mask": torch.eye(4, dtype=torch.bool)[:, :2], "val_mask": torch.eye(4, dtype=torch.bool)[:, 1:3]}
+    weights = {"edge_weight": torch.rand(3, 1), "edge_attr": torch.rand(3)}
+    data = Data(**parts, **masks, test_mask=torch.eye(4, dtype=torch.bool)[:, 2:], **weights, metric="macro_f1")
+    save_npz(tmp_path / "g.npz", data)
+    found = read(str(tmp_path / "g.npz"))
+    assert isinstance(found, GraphData)
+    assert found.x.equal(small.x)
+    assert found.y.equal(small.y)
+    assert all(getattr(found, name).equal(mask) for name, mask in masks.items())
+    assert found.edge_weight is not None
+    assert found.edge_weight.equal(weights["edge_weight"].squeeze(1))
+    assert found.metric == "macro_f1"
+    with pytest.raises(DataError, match="array y: found no such array"):
+        save_npz(tmp_path / "other.npz", Data(x=small.x, edge_index=small.edge_index))
+    assert not (tmp_path / "other.npz").exists()
+
+
+def test_a_name_is_looked_for_among_the_users_graphs_first(
+    tmp_path: Path, small: GraphData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "graphs").mkdir()
+    for name in ("mine", "citeseer", "tolokers"):
+        save_npz(tmp_path / "graphs" / f"{name}.npz", small)
+    for name in ("mine", "MINE", "citeseer", "tolokers"):
+        assert load(name, tmp_path).x.equal(small.x)
+    monkeypatch.setenv("ACEGLT_DATA", str(tmp_path))
+    assert load("mine").name == "mine"
+    listed = available()
+    assert ("tolokers", True, str(tmp_path / "graphs" / "tolokers.npz")) in listed
+    assert listed[-1] == ("mine", True, str(tmp_path / "graphs" / "mine.npz"))
+
+
+def test_a_known_dataset_has_its_metric_unless_its_file_names_one(tmp_path: Path, small: GraphData) -> None:
+    (tmp_path / "graphs").mkdir()
+    save_npz(tmp_path / "graphs" / "tolokers.npz", small)
+    save_npz(tmp_path / "graphs" / "minesweeper.npz", replace(small, metric="accuracy"))
+    assert [read(name, tmp_path).metric for name in ("tolokers", "minesweeper")] == ["roc_auc", "accuracy"]
 
 
 def test_an_npz_path_is_loaded_under_its_stem(tmp_path: Path, small: GraphData) -> None:
@@ -58,15 +113,14 @@ def test_an_unknown_name_lists_the_known_ones_and_the_closest() -> None:
 
 
 def test_available_says_what_is_there_and_where_the_rest_would_go(tmp_path: Path) -> None:
-    assert available() == [
-        ("citeseer", True, "embedded"),
-        ("cora", False, str(tmp_path / "cache/aceglt/planetoid/Cora/raw")),
-        ("pubmed", False, str(tmp_path / "cache/aceglt/planetoid/PubMed/raw")),
-        ("ogbn-arxiv", False, str(tmp_path / "cache/aceglt/ogb/ogbn_arxiv")),
-        ("ogbn-proteins", False, str(tmp_path / "cache/aceglt/ogb/ogbn_proteins")),
-        ("ogbl-collab", False, str(tmp_path / "cache/aceglt/ogb/ogbl_collab")),
-        *((name, True, "generated") for name in ("synthetic-arxiv", "synthetic-proteins", "synthetic-collab")),
-    ]
+    listed = {name: (present, where) for name, present, where in available()}
+    assert list(listed) == list(KNOWN)
+    cache = tmp_path / "cache/aceglt"
+    assert listed["citeseer"] == (True, "embedded")
+    assert listed["pubmed"] == (False, str(cache / "planetoid/PubMed/raw"))
+    assert listed["ogbn-proteins"] == (False, str(cache / "ogb/ogbn_proteins"))
+    assert listed["tolokers"] == (False, str(cache / "pyg/tolokers/raw"))
+    assert listed["synthetic-collab"] == (True, "generated")
 
 
 def test_public_names_exist() -> None:
@@ -75,7 +129,7 @@ def test_public_names_exist() -> None:
 
 def test_loading_the_embedded_graph_imports_neither_scipy_nor_pyg() -> None:
     script = (
-        "import sys, torch; before = set(sys.modules); from aceglt.datasets import load; load('citeseer');"
+        "import sys, torch; before = set(sys.modules); from aceglt.datasets import read; read('citeseer');"
         "print({'scipy', 'torch_geometric'} & (set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -71,6 +71,24 @@ def _assert_consistent(data: GraphData) -> None:
     assert data.y.shape == data.train_mask.shape == data.val_mask.shape == data.test_mask.shape == (nodes,)
 
 
+def test_several_splits_and_the_metric_are_kept(tmp_path: Path) -> None:
+    splits = np.eye(4, dtype=bool)[[0, 1, 2]]  # [3, 4]
+    several = {"train_masks": splits, "val_masks": np.roll(splits, 1, axis=1), "test_masks": np.roll(splits, 2, axis=1)}
+    data = load_npz(_saved(tmp_path, _arrays(**several, metric=np.array("macro_f1"))))
+    assert data.metric == "macro_f1"
+    assert data.train_mask is not None
+    assert data.train_mask.tolist() == splits.T.tolist()  # as PyG has them; the single masks are not read
+    save_npz(tmp_path / "again.npz", data)
+    again = load_npz(tmp_path / "again.npz")
+    assert again.metric == data.metric
+    _assert_equal(again, data)
+
+
+def test_a_file_without_masks_has_none(tmp_path: Path) -> None:
+    data = load_npz(_saved(tmp_path, _arrays(train_mask=None, val_mask=None, test_mask=None)))
+    assert data.train_mask is data.val_mask is data.test_mask is None
+
+
 def test_what_is_saved_is_loaded(tmp_path: Path, small: GraphData) -> None:
     save_npz(tmp_path / "small.npz", small)
     loaded = load_npz(tmp_path / "small.npz")
@@ -188,6 +206,16 @@ WRONG = {
     ),
     "0/1 mask": (_arrays(test_mask=np.ones(4, int)), r"test_mask: .*expected booleans \(a mask, not indices\)"),
     "mask short": (_arrays(val_mask=np.ones(3, bool)), r"val_mask: found bool \[3\], expected booleans"),
+    "masks of other numbers of splits": (
+        _arrays(**{f"{part}_masks": np.ones((1 + len(part), 4), bool) for part in ("train", "val", "test")}),
+        r"val_masks: found bool \[4, 4\], expected booleans .* \[6, 4\]",
+    ),
+    "no split": (
+        _arrays(**{f"{part}_masks": np.ones((0, 4), bool) for part in ("train", "val", "test")}),
+        r"train_masks: found no split, expected at least one",
+    ),
+    "metric": (_arrays(metric=np.array(3)), r"array metric: found int64 \[\], expected text \[\]"),
+    "unknown metric": (_arrays(metric=np.array("f1")), r"array metric: found 'f1', expected one of accuracy, roc_auc"),
     "both": (_sparse(x=np.ones((4, 3))), r"array x: found x_data as well, expected either"),
     "part": (_sparse(x_indptr=None), r"array x_indptr: found no such array"),
     "column": (_sparse(x_indices=np.array([2, 0, 1, 3])), r"x_indices: found values from 0 to 3, expected 0 to 2"),

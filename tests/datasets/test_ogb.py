@@ -18,7 +18,7 @@ import torch
 from torch_geometric.data import Data
 
 import aceglt
-from aceglt.datasets import GraphData, LinkData, available, load
+from aceglt.datasets import GraphData, LinkData, available, read
 from aceglt.datasets.ogb import RELEASES
 from aceglt.errors import DataError
 from aceglt.numerics.graph import Graph
@@ -38,7 +38,7 @@ def as_ogb_reads(folder: Path, **options: Any) -> dict[str, Any]:
 
 def test_arxiv_is_what_ogb_reads(tmp_path: Path) -> None:
     folder = ogb_samples.arxiv(tmp_path)
-    data = load("ogbn-arxiv", tmp_path)
+    data = read("ogbn-arxiv", tmp_path)
     expected = as_ogb_reads(folder)
     assert isinstance(data, GraphData)
     assert np.array_equal(data.edge_index, expected["edge_index"])
@@ -53,7 +53,7 @@ def test_arxiv_is_what_ogb_reads(tmp_path: Path) -> None:
 
 def test_arxiv_becomes_undirected(tmp_path: Path) -> None:
     ogb_samples.arxiv(tmp_path)
-    data = load("ogbn-arxiv", tmp_path)
+    data = read("ogbn-arxiv", tmp_path)
     pairs = {frozenset(pair) for pair in data.edge_index.t().tolist() if pair[0] != pair[1]}
     graph = Problem.from_data(data).graph
     assert not graph.directed
@@ -64,7 +64,7 @@ def test_arxiv_becomes_undirected(tmp_path: Path) -> None:
 def test_proteins_has_edge_features_one_hot_species_and_112_questions(tmp_path: Path, species_file: str) -> None:
     folder = ogb_samples.proteins(tmp_path, species_file)
     before = sorted(os.listdir(folder / "raw"))
-    data = load("ogbn-proteins", tmp_path)
+    data = read("ogbn-proteins", tmp_path)
     assert sorted(os.listdir(folder / "raw")) == before
     expected = as_ogb_reads(folder, additional_node_files=["node_species"])
     assert isinstance(data, GraphData)
@@ -80,7 +80,7 @@ def test_proteins_has_edge_features_one_hot_species_and_112_questions(tmp_path: 
 
 def test_collab_has_the_official_pairs(tmp_path: Path) -> None:
     folder = ogb_samples.collab(tmp_path)
-    data = load("ogbl-collab", tmp_path)
+    data = read("ogbl-collab", tmp_path)
     assert isinstance(data, LinkData)
     assert np.array_equal(data.edge_index, as_ogb_reads(folder)["edge_index"])
     for part, file in (("val", "valid"), ("test", "test")):
@@ -104,7 +104,7 @@ def test_a_split_that_would_run_something_is_refused_and_does_not_run(tmp_path: 
     folder = ogb_samples.collab(tmp_path)
     torch.save({"edge": Evil(tmp_path / "ran"), "edge_neg": np.zeros((1, 2))}, folder / "split/time/valid.pt")
     with pytest.raises(DataError, match=r"valid\.pt: is damaged, or holds something other than arrays"):
-        load("ogbl-collab", tmp_path)
+        read("ogbl-collab", tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -114,7 +114,7 @@ def test_processed_files_are_never_opened(tmp_path: Path, monkeypatch: pytest.Mo
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(b"not to be read")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("unpickled something"))
-    assert load("ogbn-arxiv", tmp_path).name == "ogbn-arxiv"
+    assert read("ogbn-arxiv", tmp_path).name == "ogbn-arxiv"
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_damaged_tables_are_named(tmp_path: Path, file: str, table: list[Any], m
     folder = ogb_samples.arxiv(tmp_path)
     ogb_samples.write(folder / file, table)
     with pytest.raises(DataError, match=message) as caught:
-        load("ogbn-arxiv", tmp_path)
+        read("ogbn-arxiv", tmp_path)
     assert file in str(caught.value)
 
 
 def test_a_file_that_is_no_gzip_is_named(tmp_path: Path) -> None:
     (ogb_samples.arxiv(tmp_path) / "raw/edge.csv.gz").write_bytes(b"0,1")
     with pytest.raises(DataError, match=r"edge\.csv\.gz: cannot be read"):
-        load("ogbn-arxiv", tmp_path)
+        read("ogbn-arxiv", tmp_path)
 
 
 @pytest.mark.parametrize("name", list(RELEASES))
@@ -152,7 +152,7 @@ def test_without_network_the_error_says_which_files_go_where(
 
     monkeypatch.setattr("ogb.utils.url.download_url", offline)
     with pytest.raises(DataError, match=r"cannot be downloaded \(no network\)") as caught:
-        load(name)
+        read(name)
     message = str(caught.value)
     assert str(tmp_path / "cache/aceglt/ogb" / name.replace("-", "_")) in message
     assert all(file in message for file in RELEASES[name].files)
@@ -166,9 +166,9 @@ def test_a_download_is_unpacked_into_the_cache(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("ogb.utils.url.download_url", fetch)
     monkeypatch.setattr("ogb.utils.url.extract_zip", lambda path, folder: None)
-    first = load("ogbn-arxiv")
+    first = read("ogbn-arxiv")
     monkeypatch.setattr("ogb.utils.url.download_url", lambda *_: pytest.fail("downloaded twice"))
-    assert torch.equal(load("ogbn-arxiv").x, first.x)
+    assert torch.equal(read("ogbn-arxiv").x, first.x)
     assert ("ogbn-arxiv", True, str(tmp_path / "cache/aceglt/ogb/ogbn_arxiv")) in available()
 
 
@@ -186,7 +186,7 @@ def test_without_the_package_the_error_names_it(name: str, tmp_path: Path, monke
         if written:
             WRITERS[name](tmp_path)
         with pytest.raises(DataError, match=r"pip install 'aceglt\[ogb\]'"):
-            load(name, tmp_path)
+            read(name, tmp_path)
 
 
 def test_importing_datasets_imports_neither_ogb_nor_pandas() -> None:
@@ -197,7 +197,7 @@ def test_importing_datasets_imports_neither_ogb_nor_pandas() -> None:
 
 def test_our_accuracy_is_ogbs(tmp_path: Path) -> None:
     ogb_samples.arxiv(tmp_path)
-    problem = Problem.from_data(load("ogbn-arxiv", tmp_path))
+    problem = Problem.from_data(read("ogbn-arxiv", tmp_path))
     outputs = torch.randn(1, ogb_samples.NODES, 2, generator=torch.Generator().manual_seed(0))
     nodes = slice(30, 40)
     answer = {"y_true": problem.y[nodes, None], "y_pred": outputs[0, nodes].argmax(dim=1, keepdim=True)}
@@ -206,7 +206,7 @@ def test_our_accuracy_is_ogbs(tmp_path: Path) -> None:
 
 def test_our_hits_are_ogbs_on_the_official_pairs(tmp_path: Path) -> None:
     ogb_samples.collab(tmp_path)
-    data = load("ogbl-collab", tmp_path)
+    data = read("ogbl-collab", tmp_path)
     problem = Problem.from_data(data, task="link")
     outputs = torch.randn(1, ogb_samples.NODES, 4, generator=torch.Generator().manual_seed(0))
     scores = {
@@ -219,7 +219,7 @@ def test_our_hits_are_ogbs_on_the_official_pairs(tmp_path: Path) -> None:
 
 def test_held_out_pairs_of_collab_are_not_in_the_graph_unless_they_are_training_edges_too(tmp_path: Path) -> None:
     ogb_samples.collab(tmp_path)
-    data = load("ogbl-collab", tmp_path)
+    data = read("ogbl-collab", tmp_path)
     graph = Problem.from_data(data, task="link").graph
     pairs = {frozenset(pair) for pair in data.edge_index.t().tolist() if pair[0] != pair[1]}
     assert {frozenset(pair) for pair in graph.edges.t().tolist()} == pairs
@@ -237,7 +237,7 @@ def test_bad_held_out_pairs_are_named(
     tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     ogb_samples.collab(tmp_path)
-    data = load("ogbl-collab", tmp_path)
+    data = read("ogbl-collab", tmp_path)
     assert isinstance(data, LinkData)
     with pytest.raises(DataError, match=f"ogbl-collab: {message}"):
         Problem.from_data(replace(data, **change), task="link", **options)
@@ -251,14 +251,14 @@ def test_a_search_on_collab_ends_in_a_ticket(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.results["metric"] == "hits@50"
     assert result.tickets[0].graph_sparsity == pytest.approx(0.05, abs=0.01)
-    data = Data(**vars(load("ogbl-collab", tmp_path)), num_nodes=ogb_samples.NODES)
+    data = Data(**vars(read("ogbl-collab", tmp_path)), num_nodes=ogb_samples.NODES)
     pruned = Graph.from_edge_index(result.tickets[0].apply(data).edge_index, ogb_samples.NODES)
     assert pruned.num_edges == int(result.tickets[0].masks.edges.sum())
 
 
 def test_proteins_is_measured_as_ogb_does(tmp_path: Path) -> None:
     ogb_samples.proteins(tmp_path)
-    data = load("ogbn-proteins", tmp_path)
+    data = read("ogbn-proteins", tmp_path)
     assert isinstance(data, GraphData)
     problem = Problem.from_data(data)
     assert problem.metric == "roc_auc"

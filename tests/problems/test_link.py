@@ -27,7 +27,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.problems import LinkProblem
 from aceglt.problems.base import Problem, Soft
-from aceglt.problems.objectives import hits_at
+from aceglt.problems.metrics import hits_at
 from aceglt.report import RunView
 
 QUICK: dict[str, Any] = {"task": "link", "levels": 2, "seeds": 2, "epochs": 3, "hidden": 8, "embedding": 4}

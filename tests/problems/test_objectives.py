@@ -13,7 +13,7 @@ import aceglt
 from aceglt.errors import DataError
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Problem, Soft
-from aceglt.problems.objectives import roc_auc
+from aceglt.problems.metrics import roc_auc
 
 KEY = torch.tensor([0])
 

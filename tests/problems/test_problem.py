@@ -78,7 +78,11 @@ WRONG = {
         {"train_mask": torch.tensor([0, 1, 2])},
         r"train_mask must hold one boolean for each of the 30 nodes, found torch.int64 of shape \[3\]",
     ),
-    "mask of several splits": ({"val_mask": NOBODY[:, None].repeat(1, 10)}, r"of shape \[30, 10\]"),
+    "no split": ({"val_mask": NOBODY[:, None].repeat(1, 0)}, r"has no split: val_mask is empty"),
+    "different numbers of splits": (
+        {"val_mask": NOBODY[:, None].repeat(1, 10), "test_mask": NOBODY[:, None].repeat(1, 2)},
+        r"test_mask has 2 splits, another mask has 10",
+    ),
     "overlap": (
         {"val_mask": GOOD.val_mask | (torch.arange(NODES) < 2)},
         r"train_mask and val_mask share 2 nodes; they must be disjoint",

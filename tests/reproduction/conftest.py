@@ -18,15 +18,15 @@ def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads the user's own data; small datasets are stand-ins, and no run has an HTML report."""
     monkeypatch.delenv("ACEGLT_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    load, available = datasets.load, datasets.available
+    read, available = datasets.read, datasets.available
 
     def stand_in(name: str, data_root: str | Path | None = None) -> Any:
-        return load(name, data_root) if name.startswith("ogb") else GraphData(name, **vars(sparse_split_data()))
+        return read(name, data_root) if name.startswith("ogb") else GraphData(name, **vars(sparse_split_data()))
 
     def listing(data_root: str | Path | None = None) -> list[tuple[str, bool, str]]:
         return [(n, there or not n.startswith("ogb"), where) for n, there, where in available(data_root)]
 
-    monkeypatch.setattr(datasets, "load", stand_in)
+    monkeypatch.setattr(datasets, "read", stand_in)
     monkeypatch.setattr(datasets, "available", listing)
     monkeypatch.setattr(runner, "write_report", lambda runs, path: path.write_text("report"))
 

@@ -167,7 +167,7 @@ def test_the_command_prints_the_table_and_where_it_is(tmp_path: Path) -> None:
 
 
 def test_the_command_can_draw_another_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load", lambda name, root: load_citeseer())  # the tiny graph has too few nodes
+    monkeypatch.setattr(datasets, "read", lambda name, root: load_citeseer())  # the tiny graph has too few nodes
     cell = ("table1", "--cell", "citeseer/gcn/model/random", "--out", tmp_path / "out", *SMALL)
     for split in ([], ["--split", "random:1"]):
         assert invoke(*cell, *split).exit_code == 0
@@ -183,7 +183,7 @@ def test_the_command_can_draw_another_split(tmp_path: Path, monkeypatch: pytest.
         ([], "error: which table or figure? aceglt reproduce --list names them"),
         (["table1", "--seeds", "x"], "error: --seeds takes a number"),
         (["nope", "--list"], "error: the paper has no 'nope'"),
-        (["table1", "--split", "5"], "error: split must be given or random:SEED, found 5"),
+        (["table1", "--split", "mine"], "error: split must be given, a number, random:SEED"),
     ],
 )
 def test_the_command_refuses_what_it_does_not_know(arguments: list[str], said: str, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_run_that_was_planned_for_little_memory_is_found_again(
     tiny: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     larger = GraphData("cora", **vars(tiny_data(nodes=200)))
-    monkeypatch.setattr(datasets, "load", lambda name, data_root: larger)
+    monkeypatch.setattr(datasets, "read", lambda name, data_root: larger)
     record = Recorder()
     with monkeypatch.context() as patch:
         patch.setattr("aceglt.runner.free_memory", lambda device: 1)

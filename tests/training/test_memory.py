@@ -34,7 +34,7 @@ from aceglt.training import memory as module
 from aceglt.training.fit import fit
 from aceglt.training.memory import Planner, free_memory
 from aceglt.training.partitions import Parts
-from aceglt.training.setup import build_backbone
+from aceglt.training.setup import build_backbone, build_parts
 
 PLENTY = 1 << 50
 FEATURES, CLASSES = 16, 5
@@ -96,6 +96,8 @@ CASES: list[dict[str, Any]] = [
     {"backbone": "gat", "hidden": 8, "heads": 4, "layers": 3, "norm": "layer", "skip": "linear"},
     {"backbone": "gcn", "partitions": 4},
     {"backbone": "resgcn", "layers": 5, "partitions": 4},
+    {"backbone": "gcn", "partitions": 8, "partition_by": "neighbours", "neighbours": 2, "signal": "labels"},
+    {"backbone": "gin", "partitions": 12, "partition_by": "neighbours", "neighbours": 3, "signal": "labels"},
 ]
 
 
@@ -105,7 +107,8 @@ def test_the_estimate_is_near_what_is_taken(settings: dict[str, Any], nodes: int
     planned = planner(large_problem(nodes, edges), **settings)
     config = planned.config
     estimate = planned.needed(1, bool(config.backbone_options.checkpoint_blocks), config.training.partitions)
-    assert 0.7 < estimate / taken(planned, config, Parts(config.training.partitions)) < 1.5
+    found = taken(planned, config, build_parts(config))
+    assert 0.7 < estimate / found < 1.5
 
 
 def test_sparse_features_are_counted_by_what_they_take() -> None:
@@ -123,7 +126,7 @@ def gpu_ratio(settings: dict[str, Any]) -> float:
     start, key = backbone.init([0, 1], "cuda"), rng.keys([0, 1], "test", device="cuda")
     masks = Masks.full(2, Counts(backbone.prunable.size, problem.graph.num_edges), "cuda")
     scoring = ScoreTraining(1e-4, 1e-4, True, False, "best")
-    parts = Parts(config.training.partitions)
+    parts = build_parts(config)
     fit(problem, backbone, start, masks, 2, Training(lr=0.01, weight_decay=0.0), key, scoring=scoring, parts=parts)
     needed = planned.needed(2, bool(config.backbone_options.checkpoint_blocks), config.training.partitions)
     return needed / torch.cuda.max_memory_allocated()
@@ -233,6 +236,11 @@ def test_a_search_that_fits_says_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert search(out=tmp_path / "run", levels=0).config.training.partitions == 1
     assert not caplog.records
     assert len(events(tmp_path / "run", "plan")) == 1
+
+
+def test_the_memory_of_parts_is_said_before_anything_is_trained(caplog: pytest.LogCaptureFixture) -> None:
+    search(levels=0, partitions=2, partition_by="neighbours")
+    assert [record.message[:39] for record in caplog.records] == ["memory: training with 2 partitions: abo"]
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:

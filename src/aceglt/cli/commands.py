@@ -68,6 +68,7 @@ def search(
     out: Path | None = None,
     tensorboard: bool = False,
     runs_at_once: int | None = None,
+    config_file: Path | None = None,
 ) -> None:
     """Find graph lottery tickets. Without options: ace with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
 
@@ -80,8 +81,10 @@ def search(
     from aceglt.methods.build import build_method
     from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
+    from aceglt.sweeps.tune import read_settings
     from aceglt.training import processes
 
+    settings = settings if config_file is None else read_settings(config_file, settings)
     names, own = take(settings)
     config = resolve(**names)
     cost = level_epochs(build_method(config, own), config.scoring_epochs, config.training.epochs)
@@ -132,6 +135,39 @@ def sweep(
     print_sweep(console, result)
     if result.failed:
         raise typer.Exit(1)
+
+
+@command
+def tune(
+    settings: dict[str, Any],
+    *,
+    out: Path,
+    budget: int | None = None,
+    minutes: float | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    cpus: int = 1,
+    gpus: float | None = None,
+    memory: float | None = None,
+    retries: int = 2,
+    device: str = "auto",
+    data_root: Path | None = None,
+) -> None:
+    """Choose training settings of the dense model on validation, and write a file that search --config takes.
+
+    Settings that you give stay as they are. Killed or interrupted, the same command continues.
+    """
+    from aceglt.report.terminal import print_tuning
+    from aceglt.sweeps.board import SweepProgress
+    from aceglt.sweeps.tune import tune as run_tuning
+
+    with SweepProgress(errors) as progress:
+        result = run_tuning(
+            out, budget=budget, minutes=minutes, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus,
+            memory=memory, retries=retries, device=device, data_root=data_root, observer=progress, **settings,
+        )  # fmt: skip
+    print_tuning(console, result)
 
 
 @command

@@ -18,7 +18,7 @@ from aceglt.errors import ConfigError
 
 _HELP = json.loads(Path(__file__).with_name("help.json").read_text())
 """Of every parameter of a command: of several by its name, of one by `command.name`."""
-_NAMES = {"list_": ["--list"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
+_NAMES = {"list_": ["--list"], "config_file": ["--config"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
 _TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce.split")
 _PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 

@@ -71,7 +71,7 @@ def guarded(command: F) -> F:
         except AcegltError as problem:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
-            resumable = command.__name__ in ("search", "sweep", "reproduce")
+            resumable = command.__name__ in ("search", "sweep", "tune", "reproduce")
             _fail(
                 "interrupted" + ("; the same command continues where it stopped" if resumable else ""),
                 143 if isinstance(stop, _Terminated) else 130,

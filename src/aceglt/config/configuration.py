@@ -11,6 +11,7 @@ from aceglt.config.checks import OWN_FUNCTION, one_of, suggest
 from aceglt.config.fields import Group, check_value, score_setting, setting, settings_of, train_setting, type_hints
 from aceglt.config.groups import (
     BACKBONE_OPTIONS,
+    METRICS,
     TASK_OPTIONS,
     BackboneOptions,
     Pruning,
@@ -50,7 +51,7 @@ class Config(Group):
     """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`."""
 
     dataset: str = setting(
-        "citeseer", "citeseer (embedded), cora, pubmed, ogbn-arxiv …, synthetic-arxiv:0.01 …, or a .npz file.",
+        "citeseer", "citeseer (embedded), cora, amazon-photo … (aceglt datasets lists them), or a .npz file.",
         shown=True,
     )  # fmt: skip
     backbone: str = setting(
@@ -87,7 +88,10 @@ class Config(Group):
         None, "Your own training loss as module:function.", OWN_FUNCTION, keyword="str | Callable[..., Any]"
     )
     metric: str | None = train_setting(
-        None, "Your own metric as module:function.", OWN_FUNCTION, keyword="str | Callable[..., Any]"
+        None,
+        f"Metric of nodes: {', '.join(METRICS)}, or your own as module:function [default: the dataset's].",
+        one_of(*METRICS, or_own=True),
+        keyword="str | Callable[..., Any]",
     )
 
     stopping: Stopping = field(default_factory=Stopping)
@@ -124,7 +128,7 @@ class Config(Group):
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
             if getattr(self.stopping, name) is not None and self.pruning.axis == idle:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
-        self.task_options.check(self.scoring.signal, self.loss)
+        self.task_options.check(self.scoring.signal, self.loss, self.metric, self.training.partition_by)
 
     @property
     def scoring_epochs(self) -> int:

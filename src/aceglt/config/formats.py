@@ -28,6 +28,8 @@ FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 describes files that exist."""
 LATER: Mapping[str, Mapping[str, Any]] = {"ace": {"reading": "default", "pruned_graph": "pruned", "hand_on": True}}
 """Options that came after format 2, and what was done without them."""
+ADDED: Mapping[str, Any] = {"neighbours": 10}
+"""Settings that came after the first files of format 2, as they were before. Frozen as well."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
 _TWO_LAYERS: Mapping[str, Any] = {
     "layers": 2, "output": "conv", "norm": "none", "skip": "none", "jumping": "none", "dropout": 0.5,
@@ -46,7 +48,7 @@ def read_config(values: Any, format: int) -> Config:
     if isinstance(values, Mapping):
         names = BEFORE_LAYERS["gat"].keys()
         before = not values.keys() & (names - {"layers"})
-        values = from_format_1(values) if format == 1 else values
+        values = {**ADDED, **(from_format_1(values) if format == 1 else values)}
         if before:
             had = BEFORE_LAYERS.get(str(values.get("backbone")), {})
             values = {**dict.fromkeys((*names, "early_stopping")), **values, **had}

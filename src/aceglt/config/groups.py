@@ -6,7 +6,7 @@ A new backbone or task is a class here and a row of its table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +14,8 @@ from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_
 from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting, with_default
 from aceglt.errors import ConfigError
 
+METRICS = ("accuracy", "roc_auc", "macro_f1", "average_precision")
+"""Of tasks on nodes."""
 AXES = ("model", "graph", "joint")
 MAX_WIDTH = 1 << 20
 """Of a layer; more is a slip of the hand, and would only be found out when memory ends."""
@@ -55,9 +57,15 @@ class Training(Group):
         1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", at_least(1)
     )
     partition_by: str = train_setting(
-        "random", "What parts are made of: random nodes [default] or METIS clusters.", one_of("random", "clusters")
+        "random",
+        "What parts are made of: random nodes [default], METIS clusters, or nodes and neighbours that are drawn: "
+        "random, clusters or neighbours.",
+        one_of("random", "clusters", "neighbours"),
     )
-    """Random nodes are drawn anew at every epoch."""
+    """Random nodes are drawn anew at every epoch, and so are neighbours."""
+    neighbours: int = train_setting(
+        10, "Neighbours that are drawn for each node and layer, in such parts [default: {default}].", from_to(1, 10_000)
+    )
     parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1))
     """Over how many parts the gradient of one step is averaged; several processes share them."""
 
@@ -147,6 +155,12 @@ class BackboneOptions(Group):
     """Defaults of any settings that are others with this backbone."""
     reads_edge_features: ClassVar[bool] = False
     """Whether it reads features of edges where the graph has them."""
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "lr": (1e-3, 3e-3, 1e-2, 3e-2), "weight_decay": (0.0, 5e-5, 5e-4, 5e-3), "hidden": (64, 128, 256, 512),
+        "layers": (2, 3, 4, 6), "norm": ("none", "layer", "batch"), "skip": ("none", "linear", "identity"),
+        "output": ("conv", "linear"), "dropout": (0.2, 0.35, 0.5, 0.7), "input_dropout": (0.0, 0.3, 0.6),
+    }  # fmt: skip
+    """What `aceglt tune` tries, of the settings that the backbone has."""
 
     hidden: int = train_setting(512, "Hidden units [default: {default}; resgcn: 128].", from_to(1, MAX_WIDTH))
 
@@ -197,6 +211,7 @@ class GatOptions(LayerOptions):
     """A learning rate of 0.01 costs a GAT two points of validation accuracy on CiteSeer."""
 
     usual: ClassVar[Mapping[str, Any]] = {"lr": 0.005}
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {**BackboneOptions.space, "hidden": (8, 16, 32, 64)}
 
     dropout: float = with_default(LayerOptions, "dropout", 0.6)
     """Of attention coefficients too."""
@@ -210,6 +225,9 @@ class GatOptions(LayerOptions):
 @dataclass(frozen=True)
 class ResgcnOptions(BackboneOptions):
     usual: ClassVar[Mapping[str, Any]] = {"hidden": 128}
+    space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        **BackboneOptions.space, "hidden": (32, 64, 128), "layers": (3, 7, 14, 28),
+    }  # fmt: skip
     reads_edge_features: ClassVar[bool] = True
 
     layers: int = with_default(LayerOptions, "layers", 28)
@@ -236,15 +254,23 @@ class TaskOptions(Group):
     def check_choices(cls, made: Mapping[str, Any]) -> None:
         """Raise ConfigError where choices of the user's have no meaning for this task."""
 
-    def check(self, signal: str, loss: str | None) -> None:
-        """Raise ConfigError where the signal or the user's own loss does not go with these options."""
+    def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
+        """Raise ConfigError where the signal, the user's own loss, a metric or a kind of parts does not go with these
+        options."""
+
+
+def _is_split(value: str) -> bool:
+    found = re.fullmatch(r"given|[0-9]{1,6}|random:[0-9]{1,18}(?::(0?\.[0-9]{1,9}),(0?\.[0-9]{1,9}))?", value)
+    shares = [float(share) for share in found.groups() if share] if found else [0.0]
+    return all(share > 0 for share in shares) and sum(shares) < 1
 
 
 @dataclass(frozen=True)
 class NodeOptions(TaskOptions):
     split: str = setting(
-        "given", "Masks: given with the data, or random:SEED (20 per class, 500, 1000 nodes).",
-        must_be("given or random:SEED", lambda value: re.fullmatch(r"given|random:[0-9]{1,18}", value) is not None),
+        "given", "Masks: given with the data; a number from 0 where it has several; random:SEED (20 per class, 500, "
+        "1000 nodes); or random:SEED:0.6,0.2 (shares for training and validation), which data without masks get.",
+        must_be("given, a number, random:SEED or random:SEED:0.6,0.2 (shares that leave a rest)", _is_split),
         shown=True,
     )  # fmt: skip
 
@@ -280,7 +306,11 @@ class LinkOptions(TaskOptions):
         if made.get("split", NodeOptions.split) != NodeOptions.split:
             raise ConfigError(f"split '{made['split']}' is of nodes; task link splits edges, see edge_split")
 
-    def check(self, signal: str, loss: str | None) -> None:
+    def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
+        if partition_by == "neighbours":
+            raise ConfigError("partition_by 'neighbours' is for tasks on nodes; task link has 'random' and 'clusters'")
+        if metric in METRICS:
+            raise ConfigError(f"metric '{metric}' is of nodes; task link has ROC-AUC, or the dataset's Hits@K")
         if self.objective == "infoclust" and signal == "teacher":
             raise ConfigError("signal 'teacher' has nothing to teach with objective 'infoclust'; use signal 'labels'")
         if self.objective == "infoclust" and loss is not None:

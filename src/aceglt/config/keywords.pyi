@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     deterministic: bool | None
     partitions: int | None
     partition_by: str | None
+    neighbours: int | None
     parts_per_step: int | None
     signal: str | None
     beta: float | None

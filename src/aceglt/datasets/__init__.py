@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from aceglt.datasets import ogb, planetoid, synthetic
+from aceglt.datasets import collections, ogb, planetoid, synthetic
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.datasets.npz import load_npz, save_npz
 from aceglt.datasets.planetoid import load_citeseer, load_planetoid
+from aceglt.datasets.roots import roots
 from aceglt.errors import DataError
 
-__all__ = ["KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "save_npz"]
+if TYPE_CHECKING:
+    from aceglt.datasets.pyg import LoadedData
+
+__all__ = ["KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "read", "save_npz"]
 
 
 @dataclass(frozen=True)
@@ -25,58 +31,110 @@ class DatasetInfo:
     edges: int  # undirected
     classes: int  # or yes-no questions, or 0 for link prediction
     description: str
+    metric: str = "accuracy"
 
 
 KNOWN = {
     "citeseer": DatasetInfo(3_327, 3_703, 4_552, 6, "citations between computer science papers; embedded"),
     "cora": DatasetInfo(2_708, 1_433, 5_278, 7, "citations between machine learning papers"),
     "pubmed": DatasetInfo(19_717, 500, 44_324, 3, "citations between diabetes papers"),
+    "cora-full": DatasetInfo(19_793, 8_710, 63_421, 70, "citations between papers of all fields"),
+    "amazon-computers": DatasetInfo(13_752, 767, 245_861, 10, "computers that are bought together"),
+    "amazon-photo": DatasetInfo(7_650, 745, 119_081, 8, "cameras that are bought together"),
+    "coauthor-cs": DatasetInfo(18_333, 6_805, 81_894, 15, "computer scientists who write together"),
+    "coauthor-physics": DatasetInfo(34_493, 8_415, 247_962, 5, "physicists who write together"),
+    "wikics": DatasetInfo(11_701, 300, 215_603, 10, "links between articles on computer science; 20 splits"),
+    "actor": DatasetInfo(7_600, 932, 26_659, 5, "actors on the same pages; 10 splits"),
+    "roman-empire": DatasetInfo(22_662, 300, 32_927, 18, "words of an article; 10 splits"),
+    "amazon-ratings": DatasetInfo(24_492, 300, 93_050, 5, "products that are bought together; 10 splits"),
+    "minesweeper": DatasetInfo(10_000, 7, 39_402, 2, "a grid with mines; 10 splits", "roc_auc"),
+    "tolokers": DatasetInfo(11_758, 10, 519_000, 2, "workers on the same tasks; 10 splits", "roc_auc"),
+    "questions": DatasetInfo(48_921, 301, 153_540, 2, "users who answer each other; 10 splits", "roc_auc"),
+    "squirrel-filtered": DatasetInfo(2_223, 2_089, 46_998, 5, "links between articles; 10 splits"),
+    "chameleon-filtered": DatasetInfo(890, 2_325, 8_854, 5, "links between articles; 10 splits"),
+    "flickr": DatasetInfo(89_250, 500, 449_878, 7, "pictures that share properties"),
+    "reddit": DatasetInfo(232_965, 602, 57_307_946, 41, "posts that the same users comment on"),
     "ogbn-arxiv": DatasetInfo(169_343, 128, 1_157_799, 40, "citations between computer science preprints"),
-    "ogbn-proteins": DatasetInfo(132_534, 8, 39_561_252, 112, "associations of proteins of eight species"),
-    "ogbl-collab": DatasetInfo(235_868, 128, 1_179_052, 0, "collaborations of authors, repeated ones counted"),
+    "ogbn-proteins": DatasetInfo(132_534, 8, 39_561_252, 112, "associations of proteins of eight species", "roc_auc"),
+    "ogbl-collab": DatasetInfo(235_868, 128, 1_179_052, 0, "collaborations, repeated ones counted", "hits@50"),
     **{
-        name: DatasetInfo(s.nodes, s.features, s.edges, s.outputs, f"made at random; {name}:0.01 is a small one")
+        name: DatasetInfo(s.nodes, s.features, s.edges, s.outputs, f"random; {name}:0.01 is a small one", s.metric)
         for name, s in synthetic.SHAPES.items()
     },
 }
 
 
-def load(name_or_path: str, data_root: str | Path | None = None) -> GraphData | LinkData:
-    """Load a known dataset (any case), a synthetic one (`synthetic-arxiv:0.01`) or an `.npz` file (see `load_npz`).
-
-    Raw files are looked for in `data_root`, `$ACEGLT_DATA` and the user's cache, and downloaded into the
-    cache if none has them. Raises `DataError` if the name is unknown or the data are missing or damaged.
+def load(name_or_path: str, data_root: str | Path | None = None) -> LoadedData:
+    """Load a dataset as a PyG `Data`; see `read` for what there is.
 
     >>> load("CiteSeer").x.shape
     torch.Size([3327, 3703])
     """
+    from aceglt.datasets.pyg import as_data
+
+    return as_data(read(name_or_path, data_root))
+
+
+def read(name_or_path: str, data_root: str | Path | None = None) -> GraphData | LinkData:
+    """Read a known dataset (any case), a synthetic one (`synthetic-arxiv:0.01`) or an `.npz` file (see `load_npz`).
+
+    A name is first looked for as `graphs/NAME.npz`, whether it is known or not, in `data_root`, `$ACEGLT_DATA` and the
+    user's cache. Raw files of known datasets are looked for there too, and downloaded into the cache if none has them.
+    Raises `DataError` if the name is unknown or the data are missing or damaged.
+    """
     name = name_or_path.lower()
+    data = _read(name, name_or_path, data_root)
+    if name in KNOWN and data.metric is None:
+        return replace(data, metric=KNOWN[name].metric)
+    return data
+
+
+def _read(name: str, given: str, data_root: str | Path | None) -> GraphData | LinkData:
+    if (file := find_file(name, data_root)) is not None:
+        return load_npz(file)
     if name == "citeseer":
         return load_citeseer()
     if name.startswith(synthetic.PREFIX):
         return synthetic.load_synthetic(name)
     if name in ogb.RELEASES:
         return ogb.load_ogb(name, data_root)
-    if name in KNOWN:
+    if name in planetoid.FOLDERS:
         return load_planetoid(name, data_root)
-    if name.endswith(".npz") or os.path.exists(name_or_path):
-        return load_npz(name_or_path)
+    if name in collections.COLLECTIONS:
+        return collections.load_collection(name, data_root)
+    if name.endswith(".npz") or os.path.exists(given):
+        return load_npz(given)
     close = difflib.get_close_matches(name, KNOWN, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise DataError(
-        f"unknown dataset {name_or_path!r}: known are {', '.join(KNOWN)}, or the path of an .npz file{hint}"
-    )
+    raise DataError(f"unknown dataset {given!r}: known are {', '.join(KNOWN)}, or the path of an .npz file{hint}")
+
+
+def find_file(name: str, data_root: str | Path | None = None) -> Path | None:
+    """The first `graphs/NAME.npz` among the folders that data are looked for in, or None."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+        return None
+    files = (root / "graphs" / f"{name}.npz" for root in roots(data_root))
+    return next((file for file in files if os.path.isfile(file)), None)
 
 
 def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]]:
-    """List (name, present, where) of each known dataset; where an absent one will be downloaded to."""
+    """List (name, present, where) of each known dataset, and of other files among the graphs; where an absent one will
+    be downloaded to."""
     here = {"citeseer": "embedded", **dict.fromkeys(synthetic.SHAPES, "generated")}
     listing = []
-    for name in KNOWN:
-        if name in here:
+    for name in (*KNOWN, *_own_graphs(data_root)):
+        if (file := find_file(name, data_root)) is not None:
+            listing.append((name, True, str(file)))
+        elif name in here:
             listing.append((name, True, here[name]))
-            continue
-        source = ogb if name in ogb.RELEASES else planetoid
-        folder = source.find_raw(name, data_root)
-        listing.append((name, folder is not None, str(folder or source.cache_folder(name))))
+        else:
+            source: Any = ogb if name in ogb.RELEASES else planetoid if name in planetoid.FOLDERS else collections
+            folder = source.find_raw(name, data_root)
+            listing.append((name, folder is not None, str(folder or source.cache_folder(name))))
     return listing
+
+
+def _own_graphs(data_root: str | Path | None) -> list[str]:
+    """Names of files among the graphs that are of no known dataset."""
+    found = {file.stem.lower() for root in roots(data_root) for file in (root / "graphs").glob("*.npz")}
+    return sorted(name for name in found - KNOWN.keys() if find_file(name, data_root))

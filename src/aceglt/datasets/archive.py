@@ -129,4 +129,4 @@ def _write_member(archive: zipfile.ZipFile, name: str, array: Array) -> None:
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = 3  # or the bytes would depend on the operating system
     with archive.open(info, "w", force_zip64=True) as stream:
-        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+        np.lib.format.write_array(stream, np.asarray(array, order="C"), allow_pickle=False)

@@ -35,11 +35,13 @@ class GraphData(_Arcs):
     """
 
     y: torch.Tensor  # [N] int64 class of each node, or [N, T] of 0, 1 and NaN (unknown) for several labels
-    train_mask: torch.Tensor  # [N] bool
-    val_mask: torch.Tensor  # [N] bool
-    test_mask: torch.Tensor  # [N] bool
+    train_mask: torch.Tensor | None = None  # [N] bool, or [N, K] of K splits
+    val_mask: torch.Tensor | None = None  # likewise
+    test_mask: torch.Tensor | None = None
     edge_weight: torch.Tensor | None = None  # [A]
     edge_attr: torch.Tensor | None = None  # [A, D] float32 features of the arcs
+    metric: str | None = None
+    """What it is usually measured by; None: as its classes or labels say."""
 
     def dense(self) -> GraphData:
         """The same with dense features."""

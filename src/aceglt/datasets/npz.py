@@ -1,35 +1,39 @@
 """A user's own graph in an `.npz` file.
 
 Arrays: `x` [N, F] numbers, `edge_index` [2, A] integers, `y` [N] integers, or [N, T] numbers for several labels,
-`train_mask`, `val_mask` and `test_mask` [N] booleans (all three may be missing if the split is drawn), and, where
-edges have them, weights `edge_weight` [A] and features `edge_attr` [A, D]. Sparse features may take the place of `x`,
-as the parts of a scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`; they are read as a sparse tensor.
-Other arrays are ignored.
+`train_mask`, `val_mask` and `test_mask` [N] booleans, or `train_masks`, `val_masks` and `test_masks` [K, N] of K splits
+(all may be missing; the split is drawn then), and, where edges have them, weights `edge_weight` [A] and features
+`edge_attr` [A, D]. `metric` [] is the name of a metric. Sparse features may take the place of `x`, as the parts of a
+scipy CSR matrix: `x_data`, `x_indices`, `x_indptr` and `x_shape`; they are read as a sparse tensor. Other arrays are
+ignored.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aceglt.config import METRICS
 from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
+from aceglt.files.schema import shortened
 from aceglt.numerics.csr import as_csr, csr_of
 
-_SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
+SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
-_NAMES = ("x", *_SPARSE, "edge_index", "y", *_MASKS, *_EDGES, "batch")
+_NAMES = ("x", *SPARSE, "edge_index", "y", *_MASKS, *(f"{mask}s" for mask in _MASKS), *_EDGES, "metric", "batch")
 
 # A graph's weights have a row for every feature, so a few bytes may not claim any number of them.
 _FEATURES, _PER_ENTRY = 1 << 20, 4
 
-_KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b"}
-_NUMBERS, _INTEGERS, _BOOLEANS = _KINDS
+_KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b", "text": "U"}
+_NUMBERS, _INTEGERS, _BOOLEANS, _TEXT = _KINDS
 
 
 def load_npz(path: str | Path) -> GraphData:
@@ -38,29 +42,50 @@ def load_npz(path: str | Path) -> GraphData:
     Nothing is unpickled. Raises `DataError`, naming the file and the array, for a file that is missing,
     damaged or too big, and for arrays that are missing, of the wrong type or shape, or contradict each other.
     """
-    return _Reader(Path(path).expanduser()).graph()
+    path = Path(path).expanduser()
+    return graph_of(path.stem, path, read_arrays(path, _NAMES))
 
 
-def save_npz(path: str | Path, data: GraphData) -> None:
-    """Write `data` in the format that `load_npz` reads; an existing file is replaced in one step.
+def save_npz(path: str | Path, data: Any) -> None:
+    """Write a PyG `Data` (or what `aceglt.datasets` reads) as `load_npz` reads it; an existing file is replaced in one
+    step.
 
-    Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero.
+    Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero. Raises
+    `DataError` for data that `load_npz` would refuse.
     """
-    x = data.x.detach().cpu()
-    sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
-    arrays = _parts(as_csr(x)) if sparse else {"x": x.numpy()}
-    for name in ("edge_index", "y", *_MASKS, *_EDGES):
-        if (values := getattr(data, name)) is not None:
-            arrays[name] = values.detach().cpu().numpy()
-    write_arrays(Path(path).expanduser(), arrays)
+    path, tensors = Path(path).expanduser(), {}
+    for name in ("x", "edge_index", "y", *_MASKS, *_EDGES):
+        if isinstance(values := getattr(data, name, None), torch.Tensor):
+            tensors[name] = values.detach().cpu()
+    arrays = {name: values.numpy() for name, values in tensors.items() if name != "x"}
+    if (x := tensors.get("x")) is not None:
+        sparse = x.layout != torch.strided or 3 * int(torch.count_nonzero(x)) < x.numel()
+        arrays = {**(_parts(as_csr(x)) if sparse else {"x": x.numpy()}), **arrays}
+    for name in _MASKS:
+        if name in arrays and arrays[name].ndim == 2:  # of several splits, PyG has them as columns
+            arrays[f"{name}s"] = arrays.pop(name).T
+    if "y" in arrays and arrays["y"].dtype.kind in "iu" and arrays["y"].shape[1:] == (1,):
+        arrays["y"] = arrays["y"][:, 0]
+    if "edge_weight" in arrays and arrays["edge_weight"].ndim == 2:
+        arrays["edge_weight"] = arrays["edge_weight"][:, 0]
+    if "edge_attr" in arrays and arrays["edge_attr"].ndim == 1:
+        arrays["edge_attr"] = arrays["edge_attr"][:, None]
+    if getattr(data, "metric", None) is not None:
+        arrays["metric"] = np.array(data.metric)
+    graph_of(path.stem, path, arrays)
+    write_arrays(path, arrays)
+
+
+def graph_of(name: str, path: Path, arrays: dict[str, Array]) -> GraphData:
+    """The graph of checked arrays; `path` is for messages."""
+    return _Reader(name, path, arrays).graph()
 
 
 class _Reader:
-    """The arrays of one file, each checked as it is taken."""
+    """The arrays of one graph, each checked as it is taken."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.arrays = read_arrays(path, _NAMES)
+    def __init__(self, name: str, path: Path, arrays: dict[str, Array]) -> None:
+        self.name, self.path, self.arrays = name, path, arrays
 
     def graph(self) -> GraphData:
         if "batch" in self.arrays:
@@ -77,14 +102,27 @@ class _Reader:
             y = self.take("y", _INTEGERS, (num_nodes,))
             self.check_range("y", y, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
             targets = _long(y)
-        if not any(name in self.arrays for name in _MASKS):  # the split may yet be drawn
-            self.arrays |= {name: np.zeros(num_nodes, dtype=bool) for name in _MASKS}
-        masks = [torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS]
-        return GraphData(self.path.stem, x, _long(arcs), targets, *masks, **edges)
+        masks = self.masks(num_nodes)
+        metric = str(self.take("metric", _TEXT, ())) if "metric" in self.arrays else None
+        if metric not in (None, *METRICS):
+            raise self.wrong("metric", shortened(metric), f"one of {', '.join(METRICS)}")
+        return GraphData(self.name, x, _long(arcs), targets, **masks, **edges, metric=metric)
+
+    def masks(self, num_nodes: int) -> dict[str, torch.Tensor]:
+        """Of several splits, if the file has them, of one, or none."""
+        if any(f"{name}s" in self.arrays for name in _MASKS):
+            splits = [len(self.take(f"{name}s", _BOOLEANS, (None, num_nodes))) for name in _MASKS]
+            several = {name: self.take(f"{name}s", _BOOLEANS, (splits[0], num_nodes)) for name in _MASKS}
+            if not splits[0]:
+                raise self.wrong("train_masks", "no split", "at least one")
+            return {name: torch.from_numpy(masks.T) for name, masks in several.items()}
+        if not any(name in self.arrays for name in _MASKS):
+            return {}
+        return {name: torch.from_numpy(self.take(name, _BOOLEANS, (num_nodes,))) for name in _MASKS}
 
     def features(self) -> torch.Tensor:
         """Dense, or CSR where the file has that."""
-        sparse = [name for name in _SPARSE if name in self.arrays]
+        sparse = [name for name in SPARSE if name in self.arrays]
         if "x" in self.arrays and sparse:
             raise self.wrong("x", f"{sparse[0]} as well", "either x or x_data, x_indices, x_indptr and x_shape")
         if sparse:
@@ -162,4 +200,4 @@ def _parts(csr: torch.Tensor) -> dict[str, Array]:
     """The arrays of a CSR matrix, with the index type that files have always had."""
     indices, rowptr = csr.col_indices().long(), csr.crow_indices().long()
     parts = (csr.values().numpy(), indices.numpy(), rowptr.numpy(), np.array(csr.shape))
-    return dict(zip(_SPARSE, parts, strict=True))
+    return dict(zip(SPARSE, parts, strict=True))

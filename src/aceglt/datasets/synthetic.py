@@ -22,6 +22,7 @@ PREFIX = "synthetic-"
 _CHUNK = 1 << 23  # candidates that are drawn at a time, which bounds the memory beside the edges themselves
 _DENSEST = 0.1  # share of all pairs that edges may take: scaled down, ogbn-proteins would be nearly complete
 _FEWEST_NODES = 300
+_LARGEST = 10  # scale
 _GOLDEN = 0.6180339887498949
 
 
@@ -37,12 +38,13 @@ class Shape:
     """Share of the edges that join two nodes of one community."""
     skew: float
     """Node r of a community of n is drawn with a density that falls like (r / n) ^ (1 / skew - 1)."""
+    metric: str
 
 
 SHAPES = {
-    "synthetic-arxiv": Shape(169_343, 1_166_243, 128, 40, 0.65, 2.0),
-    "synthetic-proteins": Shape(132_534, 39_561_252, 8, 112, 0.5, 1.4),
-    "synthetic-collab": Shape(235_868, 1_285_465, 128, 0, 0.85, 1.5),
+    "synthetic-arxiv": Shape(169_343, 1_166_243, 128, 40, 0.65, 2.0, "accuracy"),
+    "synthetic-proteins": Shape(132_534, 39_561_252, 8, 112, 0.5, 1.4, "roc_auc"),
+    "synthetic-collab": Shape(235_868, 1_285_465, 128, 0, 0.85, 1.5, "hits@50"),
 }
 
 
@@ -60,10 +62,10 @@ def load_synthetic(name: str) -> GraphData | LinkData:
         factor, number = float(scale or 1), int(seed or 0)
     except ValueError:
         raise DataError(f"{name!r}: expected {kind}:SCALE or {kind}:SCALE:SEED, such as {kind}:0.01") from None
-    nodes = round(SHAPES[kind].nodes * factor) if 0 < factor <= 1 else 0
+    nodes = round(SHAPES[kind].nodes * factor) if 0 < factor <= _LARGEST else 0
     if nodes < _FEWEST_NODES:
         raise DataError(
-            f"{name!r}: the scale must be at most 1 and leave {_FEWEST_NODES} nodes, "
+            f"{name!r}: the scale must be at most {_LARGEST} and leave {_FEWEST_NODES} nodes, "
             f"that is {_FEWEST_NODES / SHAPES[kind].nodes:.4f} or more; found {scale}"
         )
     edges = min(round(SHAPES[kind].edges * factor), int(_DENSEST * nodes * (nodes - 1) / 2))

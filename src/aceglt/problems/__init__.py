@@ -8,7 +8,6 @@ from typing import Any
 from aceglt.config import Config
 from aceglt.config.groups import TASK_OPTIONS
 from aceglt.config.own import built_in, is_own
-from aceglt.datasets.base import GraphData
 from aceglt.problems.base import Problem
 from aceglt.problems.inductive import InductiveProblem
 from aceglt.problems.link import LinkProblem
@@ -24,9 +23,12 @@ def build_problem(config: Config, data: Any, name: str | None = None) -> Problem
     A user's own model is given features as the user's data has them; those of a file, which are sparse to take less
     room there, are made dense for it.
     """
-    if is_own(config.backbone) and isinstance(data, GraphData):
+    if is_own(config.backbone) and hasattr(data, "dense"):
         data = data.dense()
-    return Problem.from_data(data, name, config.task, config.directed, **asdict(config.task_options))
+    options = asdict(config.task_options)
+    if config.metric is not None and not is_own(config.metric):
+        options["metric"] = config.metric
+    return Problem.from_data(data, name, config.task, config.directed, **options)
 
 
 __all__ = ["TASKS", "InductiveProblem", "LinkProblem", "NodeProblem", "build_problem"]

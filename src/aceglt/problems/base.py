@@ -80,7 +80,7 @@ class Problem(ABC):
     ) -> Problem:
         """Check a PyG `Data` (or anything with its attributes) and make a problem of it.
 
-        `options` are the task's own, as `Config.task_options` has them.
+        `options` are the task's own, as `Config.task_options` has them, and for nodes the name of a `metric`.
         Raises DataError with the first thing that is wrong.
         """
         name = name or getattr(data, "name", None) or "data"

@@ -30,8 +30,10 @@ class InductiveProblem(NodeProblem):
     task = "inductive"
 
     @classmethod
-    def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> InductiveProblem:
-        whole = NodeProblem.build(data, name, directed, split)
+    def build(
+        cls, data: Any, name: str, directed: bool, split: str = "given", metric: str | None = None
+    ) -> InductiveProblem:
+        whole = NodeProblem.build(data, name, directed, split, metric)
         not_test = torch.ones(len(whole.x), dtype=torch.bool).index_fill_(0, whole.test, False)
         in_training = not_test.index_fill(0, whole.val, False)
         validation, kept = _induced(whole, not_test)

@@ -16,7 +16,7 @@ from aceglt.numerics.csr import take_rows
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
-from aceglt.problems.objectives import hits_at, roc_auc
+from aceglt.problems.metrics import hits_at, roc_auc
 from aceglt.problems.pairs import NonEdges, fixed_negatives, split_edges
 
 HELD_OUT = ("val_edges", "val_negatives", "test_edges", "test_negatives")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from types import SimpleNamespace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aceglt.backends import kernels
-from aceglt.errors import DataError
-from aceglt.numerics import ops, rng
+from aceglt.numerics import ops
 from aceglt.numerics.csr import take_rows
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.checks import checked_features, checked_graph, checked_labels
+from aceglt.problems.metrics import METRICS, check_metric
 from aceglt.problems.objectives import ManyLabels, Objective, OneClass
+from aceglt.problems.splits import split_data
 
-PER_CLASS, VALIDATION, TEST = 20, 500, 1000  # nodes of a split that is drawn: for training, of each class
 _STEPS = 10  # of smoothing
 _TOLERANCE = 0.1  # of the metric on training nodes, that smoothing may cost
 
@@ -32,21 +31,28 @@ class NodeProblem(Problem):
     val: Tensor
     test: Tensor
     num_classes: int  # or labels
+    measured_by: str
+    """The metric's name."""
 
     task = "node"
 
     @classmethod
-    def build(cls, data: Any, name: str, directed: bool, split: str = "given") -> NodeProblem:
-        """With the split "random:SEED", masks are drawn (see `random_split`)."""
-        data = data if split == "given" else resplit(data, split, name)
+    def build(
+        cls, data: Any, name: str, directed: bool, split: str = "given", metric: str | None = None
+    ) -> NodeProblem:
+        """With one of the data's splits, or one that is drawn (see `split_data`), and the metric of this name, of the
+        data, or the usual one."""
+        data = split_data(data, split, name)
         x = checked_features(data, name)
         graph = checked_graph(data, name, len(x), directed)
         y, num_classes, (train, val, test) = checked_labels(data, name, len(x))
-        return NodeProblem(name, graph, x, y, train, val, test, num_classes)
+        metric = metric or data.metric or _objective(y).metric
+        check_metric(metric, y, {"validation": val, "test": test}, name)
+        return NodeProblem(name, graph, x, y, train, val, test, num_classes, metric)
 
     @property
     def objective(self) -> Objective:
-        return ManyLabels() if self.several else OneClass()
+        return _objective(self.y)
 
     @property
     def several(self) -> bool:
@@ -54,7 +60,7 @@ class NodeProblem(Problem):
 
     @property
     def metric(self) -> str:
-        return self.objective.metric
+        return self.measured_by
 
     @property
     def out_features(self) -> int:
@@ -72,11 +78,17 @@ class NodeProblem(Problem):
 
     def part(self, nodes: Tensor, edges: Tensor) -> NodeProblem:
         """The problem on these nodes, numbered anew, with those of its splits that are among them."""
-        number = torch.full((len(self.x),), -1, device=nodes.device)
-        number[nodes] = torch.arange(len(nodes), device=nodes.device)
-        train, val, test = (n[n >= 0] for n in (number[split] for split in (self.train, self.val, self.test)))
+        train, val, test = ((self._split[nodes] == number).nonzero().squeeze(1) for number in (1, 2, 3))
         graph, x = self.graph.part(nodes, edges), take_rows(self.x, nodes)
-        return NodeProblem(self.name, graph, x, self.y[nodes], train, val, test, self.num_classes)
+        return NodeProblem(self.name, graph, x, self.y[nodes], train, val, test, self.num_classes, self.measured_by)
+
+    @cached_property
+    def _split(self) -> Tensor:
+        """[N] 1, 2 or 3 for nodes of the three splits, 0 for others; so a small part costs no more than its size."""
+        split = torch.zeros(len(self.x), dtype=torch.uint8, device=self.train.device)
+        for number, nodes in enumerate((self.train, self.val, self.test), start=1):
+            split[nodes] = number
+        return split
 
     def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
         if smoothing:
@@ -110,46 +122,8 @@ class NodeProblem(Problem):
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         nodes: Tensor = getattr(self, split)
-        return self.objective.measure(outputs.index_select(1, nodes), self.y[nodes])
+        return METRICS[self.measured_by](outputs.index_select(1, nodes), self.y[nodes])
 
 
-def resplit(data: Any, split: str, name: str) -> Any:
-    """What a problem needs of the data, with masks drawn as "random:SEED" says."""
-    y = getattr(data, "y", None)
-    if not isinstance(y, Tensor):
-        raise DataError(f"{name}: a random split needs y, one class per node")
-    parts = {part: getattr(data, part, None) for part in ("x", "edge_index", "edge_weight", "edge_attr")}
-    masks = random_split(y.detach().cpu(), int(split.removeprefix("random:")), name)
-    return SimpleNamespace(**parts, y=y, **masks)
-
-
-def random_split(y: Tensor, seed: int, name: str) -> dict[str, Tensor]:
-    """Masks [N] bool by name, drawn by a seed among the nodes with a class (y [N] from 0; others are left out).
-
-    Raises DataError where y is not one class per node, or there are too few nodes.
-    """
-    if y.dim() == 2 and y.shape[1] == 1:
-        y = y.squeeze(1)
-    if y.dim() != 1 or y.is_floating_point():
-        raise DataError(
-            f"{name}: a random split needs one integer class per node in y, found {y.dtype} {list(y.shape)}"
-        )
-    train = torch.zeros(len(y), dtype=torch.bool)
-    for label in range(int(y.max()) + 1 if len(y) else 0):
-        members = (y == label).nonzero().squeeze(1)
-        if len(members) < PER_CLASS:
-            raise DataError(
-                f"{name}: a random split needs {PER_CLASS} nodes of each class, class {label} has {len(members)}; "
-                "give masks of your own"
-            )
-        order = rng.uniform_at(rng.keys([seed], "split", "train"), members)[0].argsort()
-        train[members[order[:PER_CLASS]]] = True
-    rest = ((y >= 0) & ~train).nonzero().squeeze(1)
-    if len(rest) < VALIDATION + TEST:
-        raise DataError(
-            f"{name}: a random split needs {VALIDATION + TEST} nodes for validation and test besides "
-            f"{PER_CLASS} per class, found {len(rest)}; give masks of your own"
-        )
-    rest = rest[rng.uniform_at(rng.keys([seed], "split", "rest"), rest)[0].argsort()][: VALIDATION + TEST]
-    val, test = (torch.zeros_like(train).index_fill_(0, nodes, True) for nodes in rest.split([VALIDATION, TEST]))
-    return {"train_mask": train, "val_mask": val, "test_mask": test}
+def _objective(y: Tensor) -> Objective:
+    return ManyLabels() if y.dim() == 2 else OneClass()

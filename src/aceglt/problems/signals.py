@@ -47,9 +47,9 @@ class Teacher:
         return problem.soften(outputs(), self.temperature, self.smoothing)
 
 
-def build_signal(config: Config, partitions: int = 1) -> Signal:
-    """The signal of a configuration; smoothing takes the whole graph, so there is none with several partitions."""
+def build_signal(config: Config, whole: bool = True) -> Signal:
+    """The signal of a configuration; there is no smoothing where outputs are not made on the whole graph."""
     if config.scoring.signal == "labels":
         return Labels()
-    smoothing = config.scoring.teacher_smoothing if partitions == 1 else 0.0
+    smoothing = config.scoring.teacher_smoothing if whole else 0.0
     return Teacher(config.scoring.beta, config.scoring.teacher_temperature, smoothing)

@@ -18,6 +18,7 @@ from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in
 
 if TYPE_CHECKING:
     from aceglt.sweeps.merged import SweepResult
+    from aceglt.sweeps.tune import Tuned
     from aceglt.tickets.bench import Benchmark, Latency
     from aceglt.tickets.evaluation import Evaluation
     from aceglt.tickets.ticket import Ticket
@@ -65,6 +66,19 @@ def print_sweep(console: Console, sweep: SweepResult) -> None:
     console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
     failed = [f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})" for cell in sweep.failed]
     _say(console, *failed, *(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
+
+
+def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
+    """The best trials, one per line, and how to use what was chosen."""
+    names = list(tuned.trials[0].values)
+    rows = [
+        (plus_minus(trial.val) if trial.val else "failed", *(str(trial.values[name]) for name in names))
+        for trial in tuned.trials[:most]
+    ]
+    console.print(_table((f"validation {metric_in_words(tuned.metric)}", *names), rows, left=[]))
+    failed = [f"failed: {trial.error}" for trial in tuned.trials if trial.error]
+    use = f"{counted(len(tuned.trials), 'trial')}; use the best with: aceglt search --config {tuned.file}"
+    _say(console, *failed[:1], *tuned.notes, use)
 
 
 def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -256,18 +270,21 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
 
     rows = [
         (
-            name,
+            escape(name),
             *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
             str(info.classes),
+            metric_in_words(info.metric),
             VERDICTS[present],
             escape(where),
         )
+        if (info := KNOWN.get(name)) is not None
+        else (escape(name), *5 * ("",), VERDICTS[present], escape(where))
         for name, present, where in available(data_root)
-        for info in [KNOWN[name]]
     ]
-    columns = ("name", "nodes", "features", "edges", "classes", "present", "where")
-    console.print(_table(columns, rows, left=["name", "present", "where"], overflow="fold"))
+    columns = ("name", "nodes", "features", "edges", "classes", "metric", "present", "where")
+    console.print(_table(columns, rows, left=["name", "metric", "present", "where"], overflow="fold"))
     console.print(
-        "Any other graph: --dataset FILE.npz with x, edge_index, y, train_mask, val_mask, test_mask (docs/files.md).",
+        "Any other graph: --dataset FILE.npz with x, edge_index, y and, if you have a split, train_mask, val_mask and "
+        "test_mask (docs/files.md).",
         highlight=False,
     )

@@ -121,7 +121,7 @@ def _with_data(cells: Sequence[Cell], data_root: str | Path | None) -> tuple[Seq
     present = {name for name, there, _ in datasets.available(data_root) if there}
     for name in dict.fromkeys(cell.dataset for cell in cells if cell.dataset not in present):
         try:
-            datasets.load(name, data_root)
+            datasets.read(name, data_root)
         except DataError as problem:
             problems[name] = problem
     left = [cell for cell in cells if cell.dataset not in problems]

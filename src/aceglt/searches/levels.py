@@ -107,7 +107,7 @@ class Search:
     backend: Backend = field(init=False)
 
     def __post_init__(self) -> None:
-        self.signal = self.signal or build_signal(self.config, self.parts.count)
+        self.signal = self.signal or build_signal(self.config, self.parts.exact)
         self.ranking = self.ranking or Ranking(self.config.pruning.balance, self.config.pruning.degree_bonus)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
         self.backend = choose(self.problem.device)

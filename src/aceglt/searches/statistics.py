@@ -35,7 +35,8 @@ class Readings:
 
 def metric_in_words(name: str) -> str:
     """A metric of results.json as it is written in text."""
-    return {"roc_auc": "ROC-AUC"}.get(name, name.replace("hits@", "Hits@"))
+    words = {"roc_auc": "ROC-AUC", "macro_f1": "macro-F1", "average_precision": "average precision"}
+    return words.get(name, name.replace("hits@", "Hits@"))
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:

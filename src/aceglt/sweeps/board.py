@@ -19,10 +19,10 @@ class SweepProgress(Bar):
         self._began = time.monotonic()
         self._stages: dict[str, int] = {}  # of each unfinished search: dense and its levels
         self._total = self._finished = self._failed = 0
-        self._done = self._work = 0  # stages, of the searches that this session began with
+        self._done = self._work = 0  # stages, of the searches that were missing when they were planned
 
     def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
-        self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
+        self._total, self._finished, self._began, self._done = len(cells), len(finished), time.monotonic(), 0
         there = {cell.name for cell in finished}
         self._stages = {cell.name: cell.config.stopping.levels + 1 for cell in cells if cell.name not in there}
         self._work = sum(self._stages.values())

@@ -60,8 +60,11 @@ def plan(grid: Mapping[str, Any]) -> list[GridCell]:
 
     A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
     """
-    dimensions = _dimensions(grid)
-    choices = [full for choice in _combinations(dimensions) for full in _with_options(choice)]
+    return cells_of([full for choice in _combinations(_dimensions(grid)) for full in _with_options(choice)])
+
+
+def cells_of(choices: Sequence[Settings]) -> list[GridCell]:
+    """The cells of these settings; ConfigError where one is wrong or is there twice."""
     seen: dict[str, set[str]] = {}  # values of fields, and of options of methods
     for choice in choices:
         for name, value in with_options(choice).items():

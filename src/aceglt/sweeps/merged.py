@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from aceglt.config import as_call
 from aceglt.files import write_atomic, write_json
@@ -25,11 +25,11 @@ class SweepDir(LockedFolder):
     kind = "folder of a sweep"
     claim_file = "grid.json"
     folders = ("runs", "logs")
-    files = ("grid.json", "sweep.json", "sweep.csv", "report.html")
+    files: ClassVar[Sequence[str]] = ("grid.json", "sweep.json", "sweep.csv", "report.html")
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(Path(path).absolute())
-        self.grid, self.merged, self.table, self.report = (self.path / name for name in self.files)
+        self.grid, self.merged, self.table, self.report = (self.path / name for name in SweepDir.files)
         self.runs, self.logs = (self.path / name for name in self.folders)
 
     def run(self, cell: GridCell) -> RunDir:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -86,49 +87,74 @@ def sweep(
     Raises:
         AcegltError: something given is wrong; nothing has been trained then.
     """
-    _check_arguments(engine, address, workers, cpus, gpus, memory, retries, device, tickets)
+    machines = Machines(engine, address, workers, cpus, gpus, memory, retries, device, data_root)
+    if tickets not in TICKETS:
+        raise ConfigError(f"unknown tickets '{tickets}'; known are {', '.join(TICKETS)}")
     cells = plan(grid if isinstance(grid, Mapping) else read_grid(Path(grid)))
-    folder = SweepDir(out)
+    folder, watching = SweepDir(out), observer or Silent()
     missing = [cell for cell in cells if not folder.finished(cell)]
-    estimate = _check_searches(missing, data_root) if missing else 0
-    need = Need(cpus, int(memory * 2**30) if memory else estimate, device, gpus)
-    watching = observer or _Silent()
+    need = machines.need(missing)
     watching.on_plan(cells, [cell for cell in cells if cell not in missing])
     failures: dict[str, str] = {}  # why searches were given up, by name
     with folder:  # before anything is started, since another sweep may be at work there
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
-        if missing:
-            machines: Engine = LocalEngine(need, workers) if engine == "local" else RayEngine(need, address)
-            root = None if data_root is None else str(data_root)
-            place = (os.getcwd(), machines.device, root, tickets, cpus)
-            try:
-                with closing(machines):
-                    _work_off(missing, place, machines, folder, retries, watching, failures)
-            except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
-                publish(folder, cells, failures)
-                raise
+        try:
+            machines.run(missing, need, folder, tickets, watching, failures)
+        except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
+            publish(folder, cells, failures)
+            raise
         return publish(folder, cells, failures)
 
 
-def _check_arguments(
-    engine: str, address: str | None, workers: int | None, cpus: int, gpus: float | None, memory: float | None,
-    retries: int, device: str, tickets: str,
-) -> None:  # fmt: skip
-    for name, value, known in (("engine", engine, ENGINES), ("device", device, DEVICES), ("tickets", tickets, TICKETS)):
-        if value not in known:
-            raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
-    elsewhere = "workers are for the engine local; a Ray cluster starts as many as its nodes have room for"
-    for fine, message in (
-        (address is None or engine == "ray", "an address is for the engine ray"),
-        (workers is None or engine == "local", elsewhere),
-        (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
-        (cpus >= 1, f"cpus must be 1 or more, found {cpus}"),
-        (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
-        (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
-        (retries >= 0, f"retries must be 0 or more, found {retries}"),
-    ):
-        if not fine:
-            raise ConfigError(message)
+@dataclass(frozen=True)
+class Machines:
+    """Where searches run, what each may take, and how often it is tried again; the arguments are those of `sweep`."""
+
+    engine: str = "local"
+    address: str | None = None
+    workers: int | None = None
+    cpus: int = 1
+    gpus: float | None = None
+    memory: float | None = None
+    retries: int = 2
+    device: str = "auto"
+    data_root: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("engine", self.engine, ENGINES), ("device", self.device, DEVICES)):
+            if value not in known:
+                raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
+        workers, gpus, memory = self.workers, self.gpus, self.memory
+        elsewhere = "workers are for the engine local; a Ray cluster starts as many as its nodes have room for"
+        for fine, message in (
+            (self.address is None or self.engine == "ray", "an address is for the engine ray"),
+            (workers is None or self.engine == "local", elsewhere),
+            (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
+            (self.cpus >= 1, f"cpus must be 1 or more, found {self.cpus}"),
+            (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
+            (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
+            (self.retries >= 0, f"retries must be 0 or more, found {self.retries}"),
+        ):
+            if not fine:
+                raise ConfigError(message)
+
+    def need(self, cells: Sequence[GridCell]) -> Need:
+        """What the largest of these searches takes; ConfigError for one that cannot begin."""
+        estimate = _check_searches(cells, self.data_root) if cells else 0
+        return Need(self.cpus, int(self.memory * 2**30) if self.memory else estimate, self.device, self.gpus)
+
+    def run(
+        self, cells: Sequence[GridCell], need: Need, folder: SweepDir, tickets: str, observer: SweepObserver,
+        failures: dict[str, str], more: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """Search all of them, those that are given up go into `failures`; none is started once there is no `more`."""
+        if not cells:
+            return
+        engine: Engine = LocalEngine(need, self.workers) if self.engine == "local" else RayEngine(need, self.address)
+        root = None if self.data_root is None else str(self.data_root)
+        place = (os.getcwd(), engine.device, root, tickets, self.cpus)
+        with closing(engine):
+            _work_off(cells, place, engine, folder, self.retries, observer, failures, more)
 
 
 def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> int:
@@ -145,7 +171,7 @@ def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> 
     for group in same_problem.values():
         cell = group[0]
         try:
-            problem = build_problem(cell.config, datasets.load(cell.config.dataset, data_root))
+            problem = build_problem(cell.config, datasets.read(cell.config.dataset, data_root))
             for cell in group:
                 _, own = take(cell.settings)
                 method = build_method(cell.config, own)
@@ -158,7 +184,7 @@ def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> 
     return max(needs)
 
 
-class _Silent:
+class Silent:
     """Nobody watches."""
 
     def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None: ...
@@ -169,12 +195,12 @@ class _Silent:
 
 def _work_off(
     cells: Sequence[GridCell], place: tuple[str, str, str | None, str, int], engine: Engine, folder: SweepDir,
-    retries: int, observer: SweepObserver, failures: dict[str, str],
+    retries: int, observer: SweepObserver, failures: dict[str, str], more: Callable[[], bool],
 ) -> None:  # fmt: skip
     """Keep the engine busy until every search has finished or was given up, which goes into `failures`."""
     waiting, running, tries = deque(cells), dict[str, GridCell](), Counter[str]()
-    while waiting or running:
-        while waiting and engine.has_room():
+    while (waiting and more()) or running:
+        while waiting and engine.has_room() and more():
             cell = waiting.popleft()
             engine.start(Job(cell.name, cell.settings, str(folder.run(cell).path), str(folder.log(cell)), *place))
             running[cell.name] = cell

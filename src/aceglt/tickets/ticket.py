@@ -198,7 +198,7 @@ class Ticket:
                 "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
                 ".npz file"
             )
-        return datasets.load(dataset or self.config.dataset, data_root)
+        return datasets.read(dataset or self.config.dataset, data_root)
 
     def check(self, graph: Graph) -> None:
         """Raise TicketError unless this is the (training) graph that the ticket was found on."""

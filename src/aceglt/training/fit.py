@@ -8,7 +8,7 @@ loss, λ · sign(score) added to the scores' gradients, and a step of Adam. Sele
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,11 +26,14 @@ from aceglt.numerics.masks import Masks, Scores
 from aceglt.problems.base import Problem, Soft
 from aceglt.training import processes
 from aceglt.training.partitions import WHOLE, Outputs, Part, Parts
+from aceglt.training.sampling import Sampler
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
 _LOOK = 16  # epochs after which a GPU is waited for, to see whether a training is over
 NOISE = 1e-5  # relative size of the noise that scores start with
 
+Steps = Callable[[Tensor], Iterable[Sequence[Part | None]]]
+"""(finished epochs): the parts of each step of the next epoch; None where another process makes one."""
 Watch = Callable[[slice, int, Scores], bool]
 """(runs, epoch, scores): sees the scores of some runs after each of their epochs; True ends their training."""
 
@@ -137,6 +140,10 @@ class _Trainer:
             self.elements = backend.elements(backbone, start, self.passes)
         else:
             self.elements, self.val = backend.elements(backbone, start, None), val
+            self.steps: Steps = partial(parts.steps, problem.graph)
+            if parts.by == "neighbours":
+                layers = len(backbone.aggregation_widths)
+                self.steps = Sampler(parts, problem.graph, start.masks.edges, train.nodes, layers).steps
             self.evaluated = Outputs(backend, backbone, val.graph, val.features, val.values(start.masks.edges), parts)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
@@ -180,11 +187,15 @@ class _Trainer:
         self.elements.update(grads, edges)  # ∂W = g · s, ∂s = g · W + λ · sign(s), a step of Adam; the dead stay 0
         self.progress.trained(loss.detach())
 
-    def _loss(self, problem: Problem, soft: Soft | None, step: Step, weights: Weights, key: Tensor) -> Tensor:
+    def _loss(
+        self, problem: Problem, soft: Soft | None, step: Step, weights: Weights, key: Tensor, at: Tensor | None = None
+    ) -> Tensor:
         """[S] of the training pass: the problem's, plus the teacher's signal; or a contrastive one (Graph InfoClust),
-        which tells outputs from those on permuted features, noise enough, so that nothing is dropped."""
+        which tells outputs from those on permuted features, noise enough, so that nothing is dropped. `at` [n] are the
+        nodes of the pass that the problem is about; None is all."""
         if problem.contrast is None:
-            return problem.loss(step.outputs(Dropout(key)), soft, rng.fold(key, _LOSS))
+            outputs = step.outputs(Dropout(key))
+            return problem.loss(outputs if at is None else outputs[:, at], soft, rng.fold(key, _LOSS))
         order = rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes)
         return problem.contrast.loss(step.outputs(None), step.outputs(None, order), weights)
 
@@ -212,11 +223,11 @@ class _Trainer:
         """The same with several steps of Adam, each on some parts of the graph."""
         progress = self.progress
         self._judge(self._validate())
-        key, steps = rng.fold(self.key, 2 + progress.epoch), self.parts.steps(self.problem.graph, progress.epoch)
+        key, steps = rng.fold(self.key, 2 + progress.epoch), self.steps(progress.epoch)
         losses = [self._step_on(parts, rng.fold(key, number)) for number, parts in enumerate(steps)]
         progress.trained(torch.stack(losses).sum(dim=0))
 
-    def _step_on(self, parts: list[Part], key: Tensor) -> Tensor:
+    def _step_on(self, parts: Sequence[Part | None], key: Tensor) -> Tensor:
         """One step by the mean gradient over some parts, of which every process takes its share."""
         elements = self.elements
         weights, all_values = self._leaves()
@@ -224,6 +235,7 @@ class _Trainer:
         edges = torch.zeros_like(all_values) if all_values.requires_grad else None
         total = all_values.new_zeros(len(all_values))
         for number, part in processes.mine(list(enumerate(parts))):
+            assert part is not None
             values = all_values.detach()[:, part.edges].requires_grad_(edges is not None)
             loss = self._part_loss(part, {**weights, **elements.buffers}, values, rng.fold(key, number))
             grads, of_edges = _gradients(loss.sum() / len(parts), weights, values)
@@ -238,11 +250,15 @@ class _Trainer:
 
     def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
         kernels, network = self.backend.kernels, self.backend.network(self.backbone)
-        problem, soft = self.problem.part(part.nodes, part.edges), self.soft.at(part.nodes) if self.soft else None
-        graph = problem.graph.batch(self.start.masks.edges[:, part.edges], self.backbone.self_loops, kernels)
+        problem, aim, at = self.problem.part(part.nodes, part.edges), part.nodes, None
+        alive = self.start.masks.edges[:, part.edges] if part.drawn is None else part.drawn
+        graph = problem.graph.batch(alive, self.backbone.self_loops, kernels)
         site = Site(graph, problem.features.using(kernels), Place(problem.graph, problem.features))
         step = Passes(network, site, site, kernels).step(weights, edge_values)
-        return self._loss(problem, soft, step, weights, key)
+        if part.seeds is not None:  # the loss is theirs alone
+            aim, at = part.seeds, torch.searchsorted(part.nodes, part.seeds)
+            problem = self.problem.part(aim, part.edges[:0])
+        return self._loss(problem, self.soft.at(aim) if self.soft else None, step, weights, key, at)
 
     def _result(self) -> Fit:
         elements, best, scoring = self.elements, (self.progress.val, self.progress.best), self.start.scoring

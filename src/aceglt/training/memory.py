@@ -26,6 +26,9 @@ _PER_OUTPUT = 8.0  # per node and output: outputs, the loss and its gradient
 _PER_WEIGHT = 11.0  # weights, scores, their gradients and Adam's state
 _PER_SCORE = 8.0  # the same of an edge
 _PER_HELD_EDGE = 28.0  # the structure of an evaluated part, which is kept
+_PER_DRAWN_EDGE = 4.0  # the lists that neighbours are drawn from
+_PER_SORTED_EDGE = 56.0  # the structure of all edges, for an exact evaluation, while it is made
+_EVALUATED_UNITS = 2.0  # layers of units that such an evaluation holds
 _PER_HELD_WEIGHT = 4.0  # and per edge, of a run that waits for its turn: weights and scores, at first and trained
 _PROGRAM = 2**29  # bytes of what is loaded before anything is trained
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
@@ -136,17 +139,14 @@ class Planner:
         """Bytes that training takes at its peak, data included."""
         graph = (self.problem.view("test") or self.problem).graph
         backbone, size = self.variant(again), torch.finfo(self.problem.x.dtype).bits // 8
-        # Of this many edges one is within a part.
-        thinning = partitions if self.config.training.partition_by == "random" else 1
-        nodes, part_edges = graph.num_nodes / partitions, graph.num_edges / thinning / partitions
+        nodes, part_edges = self._part(partitions)
         footprint, widths = backbone.footprint, backbone.aggregation_widths
         per_node = footprint.per_node * sum(widths) + footprint.at_work * max(widths, default=0)
+        step = footprint.per_edge * part_edges + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
         numbers = (
             _PER_WEIGHT * (backbone.prunable.size + backbone.other.size)
             + _PER_SCORE * graph.num_edges
-            + footprint.per_edge * part_edges
-            + (_PER_HELD_EDGE * part_edges * partitions if partitions > 1 else 0)
-            + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
+            + self._peak(step, part_edges, partitions)
             + 2 * self.problem.out_features * graph.num_nodes
         )
         data = sum(stored_bytes(t) for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
@@ -154,6 +154,35 @@ class Planner:
         if self.problem.device.type == "cuda":
             total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)
         return int(total)
+
+    def _part(self, partitions: int) -> tuple[float, float]:
+        """About how many nodes and edges a step trains on."""
+        training, graph = self.config.training, (self.problem.view("test") or self.problem).graph
+        if partitions == 1 or training.partition_by != "neighbours":
+            thinning = partitions if training.partition_by == "random" else 1  # of this many edges one is within a part
+            return graph.num_nodes / partitions, graph.num_edges / thinning / partitions
+        degree = graph.edges.flatten().bincount(minlength=graph.num_nodes).double()
+        drawn = degree.clamp(max=training.neighbours)
+        # Neighbours have more neighbours than nodes do.
+        per_seed, per_node = float(drawn.mean()), float((degree * drawn).sum() / degree.sum().clamp(min=1))
+        labelled = self.problem.reads("train") if self.config.scoring.signal == "labels" else None
+        reached = (graph.num_nodes if labelled is None else len(labelled)) / partitions
+        nodes, edges = reached, 0.0
+        for layer in range(len(self.backbone.aggregation_widths)):
+            reached = min(reached * (per_node if layer else per_seed), graph.num_nodes)
+            nodes, edges = nodes + reached, edges + reached
+        return min(nodes, graph.num_nodes), min(edges, graph.num_edges)
+
+    def _peak(self, step: float, part_edges: float, partitions: int) -> float:
+        """Numbers of a step and of what is held beside it: for evaluation, and to draw neighbours from."""
+        if partitions == 1:
+            return step
+        if self.config.training.partition_by != "neighbours":
+            return step + _PER_HELD_EDGE * part_edges * partitions
+        graph = (self.problem.view("test") or self.problem).graph
+        evaluation = _EVALUATED_UNITS * max(self.backbone.aggregation_widths, default=0) * graph.num_nodes
+        held = (_PER_HELD_EDGE + _PER_DRAWN_EDGE) * graph.num_edges
+        return max(_PER_SORTED_EDGE * graph.num_edges, held + max(evaluation, step))
 
     def whole_program(self) -> int:
         """Bytes of main memory that a process takes which searches on a CPU as the first candidate says."""

@@ -21,37 +21,50 @@ _CLUSTERS_PER_PART = 16  # drawn together anew at every epoch, so that no two of
 
 @dataclass(frozen=True)
 class Part:
-    """Some nodes of a graph and the edges among them, both in ascending order."""
+    """Some nodes of a graph and edges among them, both in ascending order."""
 
     nodes: Tensor  # [n]
     edges: Tensor  # [e]
+    seeds: Tensor | None = None
+    """[s] the nodes whose outputs the loss reads, in ascending order; None is all."""
+    drawn: Tensor | None = None
+    """[S, e] bool: the edges of each run, where runs draw among those that live; None is every edge that lives."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How the nodes of a graph are cut; edges between two parts do not count. One part is the whole graph.
+    """How the nodes of a graph are cut. One part is the whole graph.
 
-    As in DeeperGCN, training cuts anew at every epoch; evaluation always cuts in the same way. The cut is the same
-    for all runs.
+    Training cuts anew at every epoch, in the same way for all runs. Of `random` and `clusters`, edges between two parts
+    do not count, and evaluation is by parts too, always the same, as in DeeperGCN. With `neighbours`, a part is some
+    nodes and what is drawn of their neighbourhood, and evaluation is exact (see `aceglt.training.sampling`).
     """
 
     count: int = 1
     per_step: int = 1
     """How many parts make one step of the optimiser, whose gradient is the mean over them."""
     by: str = "random"
-    """`random` nodes, or `clusters`: METIS clusters, several of them at random in each part."""
+    """`random` nodes; `clusters`: METIS clusters, several of them at random in each part; or `neighbours`."""
+    neighbours: int = 10
+    """How many are drawn for a node and layer, where parts are made of `neighbours`."""
     _clusters: dict[int, tuple[Graph, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by graph
+
+    @property
+    def exact(self) -> bool:
+        """Whether outputs are made on the whole graph."""
+        return self.count == 1 or self.by == "neighbours"
 
     def steps(self, graph: Graph, epoch: int | Tensor) -> list[list[Part]]:
         """The parts of each step of an epoch."""
-        parts = self._cut(graph, rng.fold(self._key(graph), 1 + epoch))
+        parts = self._cut(graph, rng.fold(self.key(graph), 1 + epoch))
         return [parts[first : first + self.per_step] for first in range(0, len(parts), self.per_step)]
 
     def evaluated(self, graph: Graph) -> list[Part]:
         """The parts that outputs are made on."""
-        return self._cut(graph, self._key(graph))
+        return self._cut(graph, self.key(graph))
 
-    def _key(self, graph: Graph) -> Tensor:
+    def key(self, graph: Graph) -> Tensor:
+        """What cuts are drawn with."""
         return rng.keys([0], "partition", self.count, device=graph.edges.device)
 
     def _cut(self, graph: Graph, key: Tensor) -> list[Part]:
@@ -111,7 +124,7 @@ class Outputs:
     ) -> None:
         self._network, self._nodes, loops = backend.network(backbone), graph.num_nodes, backbone.self_loops
         self._whole: tuple[GraphBatch, Features] | None = None
-        if parts.count == 1:
+        if parts.exact:
             self._whole = graph.batch(alive, loops, backend.kernels), backend.features(features)
             return
         self._parts = [

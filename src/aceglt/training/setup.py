@@ -48,7 +48,7 @@ def _plain_backbone(config: Config, problem: Problem, own: Own) -> Backbone:
 def build_parts(config: Config) -> Parts:
     """How the configuration cuts a graph."""
     training = config.training
-    return Parts(training.partitions, training.parts_per_step, training.partition_by)
+    return Parts(training.partitions, training.parts_per_step, training.partition_by, training.neighbours)
 
 
 def pick_device(name: str) -> torch.device:
