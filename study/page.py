@@ -1,5 +1,5 @@
 """Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/PART/levels.csv, the
-tables in docs/study.md and README.md, and docs/study/NAME.md of further tables and figures of the paper."""
+tables in docs/study.md, its appendix and README.md, and docs/study/NAME.md of further tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ _NAMES = {
     DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
 }  # fmt: skip
 _NONE = "…"  # not searched
+HEADLINES = ("cost",)
+"""Tables of docs/study.md; the others are in its appendix."""
 EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
 """Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
@@ -77,7 +79,9 @@ def write(
     for part in PARTS.values():
         if kept := by_cell(part, folder):
             write_atomic(folder / part.name / "levels.csv", levels_csv(kept).encode())
-    refresh(docs.with_suffix(".md"), tables(folder, record))
+    made = tables(folder, record)
+    refresh(docs.with_suffix(".md"), {name: table for name, table in made.items() if name in HEADLINES})
+    refresh(docs / "appendix.md", {name: table for name, table in made.items() if name not in HEADLINES})
     refresh(readme, {"sparsest": sparsest(found)} if found else {})
     for name, searches in of_exhibits(EXHIBITS, folder).items():
         if searches:
@@ -96,7 +100,7 @@ def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
-    """The tables of docs/study.md by name, as far as there is something to show."""
+    """The tables of docs/study.md and its appendix by name, as far as there is something to show."""
     table1, equal = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
     found, splits = groups(table1), groups(pooled(list(load(SPLITS, folder))))
     beside = {(result["dataset"], result["backbone"], result["axis"]) for result in equal}
@@ -132,11 +136,13 @@ def accuracy(found: Sequence[Group]) -> str:
 
 
 def cost(found: Sequence[Group]) -> str:
-    """A line per method: what choosing costs, and what accuracy it gives on average over the cells of each axis."""
+    """A line per method: what choosing costs, and what accuracy it gives over dense, on average over the cells of each
+    axis that all methods have searched."""
     methods = _searched(found)
+    shared = [g for g in found if set(methods) <= set(g.results)]
 
     def above(axis: str, method: str) -> str:
-        cells = [g for g in found if g.axis == axis and method in g.results]
+        cells = [g for g in shared if g.axis == axis]
         gains = [mean_std(g.means(method))[0] - mean_std(_dense(g)["test"])[0] for g in cells]
         return f"{100 * mean_std(gains)[0]:+.2f}" if gains else _NONE
 

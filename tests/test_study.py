@@ -203,7 +203,7 @@ def test_pages_are_made_of_what_is_kept() -> None:
     for part in cells.PARTS.values():
         if kept := cells.by_cell(part, KEPT):
             assert (KEPT / part.name / "levels.csv").read_text() == levels_csv(kept)
-    text = (ROOT / "docs/study.md").read_text() + (ROOT / "README.md").read_text()
+    text = "".join((ROOT / name).read_text() for name in ("docs/study.md", "docs/study/appendix.md", "README.md"))
     tables = page.tables(KEPT, ROOT / tune.RECORD) | {"sparsest": page.sparsest(found)}
     assert {"accuracy", "winners", "folds"} <= set(tables)
     for name, table in tables.items():
