@@ -1,5 +1,6 @@
 """Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/PART/levels.csv, the
-tables in docs/study.md, its appendix and README.md, and docs/study/NAME.md of further tables and figures of the paper."""
+tables in docs/study.md, its appendix and README.md, and docs/study/NAME.md of further tables and figures of the
+paper."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -41,6 +42,8 @@ class Layered(Backbone):
     attends: ClassVar[bool] = False
     rooted: ClassVar[bool] = False
     """Whether a node's own inputs have a weight of their own."""
+    linear_maps: ClassVar[tuple[str, ...]] = (".skip", "output.weight")
+    """How the names of weights end that start as those of a linear map do."""
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, **options: Any) -> None:
         self.options = self.kind(hidden=hidden, **options)
@@ -95,9 +98,15 @@ class Layered(Backbone):
         return [(name, (1, stage.units)) for stage in self.chain for name in stage.along if name.endswith("bias")]
 
     def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
-        """Glorot for the prunable matrices, 0 for the rest, but 1 for the norms' scales and running variances."""
+        """As PyG's layers start: Glorot for message passing, ± 1/√inputs for linear maps; 0 for the rest, but 1 for the
+        norms' scales and running variances."""
         values = super().initial(seeds, name, shape, device)
-        return torch.ones_like(values) if name.startswith("norm") and name.endswith(("scale", "variance")) else values
+        if name.startswith("norm") and name.endswith(("scale", "variance")):
+            return torch.ones_like(values)
+        if name.endswith(self.linear_maps):
+            inputs, units = shape
+            return values * math.sqrt((inputs + units) / (6 * inputs))
+        return values
 
     @property
     def early(self) -> bool:

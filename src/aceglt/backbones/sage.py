@@ -19,6 +19,7 @@ class SAGE(Layered):
     kind = SageOptions
     self_loops = False
     rooted = True
+    linear_maps = (".skip", ".root", ".weight")
     footprint = Footprint(5.5, 30.0)
     coefficients = "mean"
 
