@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from aceglt import datasets
 from aceglt.datasets import KNOWN, GraphData, available, load, read, save_npz
 from aceglt.errors import DataError
+from aceglt.problems.base import Problem
 
 
 @pytest.mark.parametrize("name", ["citeseer", "CiteSeer", "CITESEER"])
@@ -27,6 +28,20 @@ def test_what_is_known_of_a_dataset_is_true(name: str, raw_root: Path) -> None:
     assert data.x.shape == (info.nodes, info.features)
     assert data.edge_index.shape == (2, 2 * info.edges)
     assert int(data.y.max()) + 1 == info.classes
+
+
+@pytest.mark.parametrize(
+    "name", ["amazon-computers", "amazon-photo", "coauthor-cs", "minesweeper", "tolokers", "squirrel-filtered"]
+)
+def test_what_is_known_of_a_dataset_is_true_of_its_file(name: str, raw_root: Path) -> None:
+    if not (raw_root / "graphs" / f"{name}.npz").exists():
+        pytest.skip("needs the graph's file")
+    data, info = read(name, raw_root), KNOWN[name]
+    assert isinstance(data, GraphData)
+    problem = Problem.from_data(data)
+    assert problem.x.shape == (info.nodes, info.features)
+    assert (problem.graph.num_edges, problem.out_features) == (info.edges, info.classes)
+    assert problem.metric == info.metric
 
 
 def test_the_environment_variable_names_a_root(raw_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

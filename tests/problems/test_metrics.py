@@ -154,3 +154,17 @@ def test_a_search_selects_by_the_metric_that_it_is_given() -> None:
     data.y = data.y.clamp(max=1)
     result = aceglt.search(data, metric="average_precision", levels=1, seeds=1, epochs=3, hidden=4, method="random")
     assert result.results["metric"] == result.config.metric == "average_precision"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("metric", METRICS)
+def test_metrics_are_the_cpus_on_a_gpu_and_do_not_wait_for_it(metric: str) -> None:
+    draws = np.random.default_rng(0)
+    outputs, y = torch.from_numpy(whole_outputs(draws, 3, 500, 2)), torch.from_numpy(draws.integers(0, 2, 500))
+    outputs_there, y_there = outputs.cuda(), y.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = METRICS[metric](outputs_there, y_there)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(found.cpu(), METRICS[metric](outputs, y))
