@@ -77,7 +77,7 @@ def _arxiv(name: str, draw: _Draw, nodes: int, edges: int) -> GraphData:
     shape = SHAPES["synthetic-arxiv"]
     blocks = _Blocks.of(torch.arange(1, shape.outputs + 1).double().rsqrt(), nodes, draw)
     centres = draw.normal("centres", shape.outputs, shape.features)
-    x = draw.normal("features", nodes, shape.features) + 0.2 * centres[blocks.of_node]
+    x = _around(0.2 * centres, blocks.of_node, draw.normal("features", nodes, shape.features))
     wrong = draw.uniform("wrong", nodes) < 0.125
     y = torch.where(wrong, (draw.uniform("label", nodes) * shape.outputs).long(), blocks.of_node)
     pairs = blocks.edges(edges, shape, draw)
@@ -114,7 +114,7 @@ def _collab(name: str, draw: _Draw, nodes: int, edges: int) -> LinkData:
     shape = SHAPES["synthetic-collab"]
     blocks = _Blocks.of(torch.ones(max(5, nodes // 60)), nodes, draw)
     centres = draw.normal("centres", len(blocks.sizes), shape.features)
-    x = draw.normal("features", nodes, shape.features) + 0.35 * centres[blocks.of_node]
+    x = _around(0.35 * centres, blocks.of_node, draw.normal("features", nodes, shape.features))
     pairs = blocks.edges(edges, shape, draw)
     train, val, test = (pairs[:, part] for part in _split(draw.order("split", edges), (0.91722, 0.04674)))
     code = pairs[0] * nodes + pairs[1]
@@ -134,6 +134,13 @@ _MAKERS: dict[str, Callable[[str, _Draw, int, int], GraphData | LinkData]] = {
 }
 
 
+def _around(centres: Tensor, of_node: Tensor, noise: Tensor) -> Tensor:
+    """[N, F] each node's centre plus its noise, which becomes the result."""
+    for rows, mine in zip(noise.split(_CHUNK >> 7), of_node.split(_CHUNK >> 7), strict=True):
+        rows += centres[mine]
+    return noise
+
+
 @dataclass(frozen=True)
 class _Draw:
     """Random numbers of one graph."""
@@ -146,8 +153,11 @@ class _Draw:
         return rng.uniform(rng.keys([self.seed], self.kind, purpose), n)[0]
 
     def normal(self, purpose: str, rows: int, columns: int) -> Tensor:
-        """[rows, columns] float32, standard normal."""
-        centred = self.uniform(purpose, rows * columns).mul_(2.0).sub_(1.0).float()
+        """[rows, columns] float32, standard normal; a chunk at a time, since draws are made in float64."""
+        key, centred = rng.keys([self.seed], self.kind, purpose), torch.empty(rows * columns)
+        for first in range(0, len(centred), _CHUNK):
+            index = torch.arange(first, min(first + _CHUNK, len(centred)))
+            centred[index[0] : index[-1] + 1] = rng.uniform_at(key, index)[0].mul_(2.0).sub_(1.0)
         centred.clamp_(2.0**-24 - 1.0, 1.0 - 2.0**-24)  # in float32, draws next to 1 are 1
         return centred.erfinv_().mul_(2.0**0.5).view(rows, columns)
 
