@@ -29,7 +29,10 @@ from aceglt.training.sampling import Sampler
 
 TRAINING = Training(lr=0.05, weight_decay=0.03)
 SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")
-BACKBONES = ("gcn", "gin", "gat", "resgcn")
+BACKBONES: dict[str, dict[str, Any]] = {
+    "gcn": {}, "sage": {"layers": 3, "norm": "layer", "skip": "identity", "output": "linear"}, "gin": {"norm": "batch"},
+    "gat": {}, "resgcn": {"layers": 2},
+}  # fmt: skip
 
 
 def cut(count: int, neighbours: int = 10, per_step: int = 1) -> Parts:
@@ -43,7 +46,7 @@ def drawn(parts: Parts, graph: Graph, seeds: Tensor | None = None, epoch: int = 
 
 
 def small(name: str, problem: Problem) -> Backbone:
-    return build(name, problem.x.shape[1], problem.out_features, 4, **({"layers": 2} if name == "resgcn" else {}))
+    return build(name, problem.x.shape[1], problem.out_features, 4, **BACKBONES[name])
 
 
 def train(problem: Problem, backbone: Backbone, parts: Parts, epochs: int = 3, runs: int = 1, **options: Any) -> Fit:

@@ -157,7 +157,7 @@ class BackboneOptions(Group):
     """Whether it reads features of edges where the graph has them."""
     space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "lr": (1e-3, 3e-3, 1e-2, 3e-2), "weight_decay": (0.0, 5e-5, 5e-4, 5e-3), "hidden": (64, 128, 256, 512),
-        "layers": (2, 3, 4, 6), "norm": ("none", "layer", "batch"), "skip": ("none", "linear", "identity"),
+        "layers": (2, 3, 4, 6, 10), "norm": ("none", "layer", "batch"), "skip": ("none", "linear", "identity"),
         "output": ("conv", "linear"), "dropout": (0.2, 0.35, 0.5, 0.7), "input_dropout": (0.0, 0.3, 0.6),
     }  # fmt: skip
     """What `aceglt tune` tries, of the settings that the backbone has."""

@@ -1,8 +1,8 @@
 """Tuning: training settings of the dense model, chosen on validation by a small search.
 
-The first trial is what was given. Half of the budget goes to settings drawn at random from the backbone's `space`, the
-rest to the best trial with one setting changed. The trials are searches without levels, of all seeds at once, and run
-as those of a sweep do; the test set is never read.
+The first trial has the settings of the preset. Half of the budget goes to settings drawn at random from the backbone's
+`space`, the rest to the best trial with one setting changed. The trials are searches without levels, of all seeds at
+once, and run as those of a sweep do; the test set is never read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aceglt.config.own import PARTS, is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
-from aceglt.searches.statistics import mean_std
+from aceglt.searches.statistics import mean_std, unfinished
 from aceglt.sweeps.grid import GridCell, cells_of
 from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.run import Machines, Silent, SweepObserver
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 _ROUND = 4  # trials between two looks at what is best
-_LATE = 0.9  # of the epochs: a best epoch after that means that training is not finished
 
 
 class TuneDir(SweepDir):
@@ -104,7 +103,7 @@ def tune(
     device: str = "auto",
     data_root: str | Path | None = None,
     observer: SweepObserver | None = None,
-    preset: str = "default",
+    preset: str = "tuned",
     **settings: Unpack[Settings],
 ) -> Tuned:
     """Choose training settings of the dense model on validation; killed, the same call continues.
@@ -115,7 +114,7 @@ def tune(
         minutes: when no further trial is started.
         engine, address, workers, cpus, gpus, memory, retries, device, data_root: as in `aceglt.sweep`.
         observer: told about progress.
-        preset: what settings are that are not given.
+        preset: what settings are that are neither given nor tuned.
         settings: fields of `Config`. Those that are given stay as they are; what else the backbone's `space` has is
             tuned. Your own code is named as "module:attribute".
 
@@ -258,14 +257,10 @@ class _Trials:
         given = {name: v for name, v in self.given.items() if not (name in PARTS and is_own(v))}
         settings = {**given, **trials[0].values}
         write_json(self.folder.tuned, settings)
+        warning = unfinished(self.base.training.epochs, trials[0].epoch or [])
+        notes = [] if warning is None else [warning]
         metric = next(r["metric"] for cell in self.cells.values() if (r := self.folder.finished(cell)))
-        return Tuned(settings, trials, metric, self.folder.path, self._notes(trials[0]))
-
-    def _notes(self, best: Trial) -> list[str]:
-        epochs, reached = self.base.training.epochs, mean_std([float(epoch) for epoch in best.epoch or ()])[0]
-        if reached <= _LATE * epochs:
-            return []
-        return [f"the best epoch is {reached:.0f} of {epochs} on average: more epochs may help"]
+        return Tuned(settings, trials, metric, self.folder.path, notes)
 
 
 def _next_to(value: Any, known: Sequence[Any]) -> list[Any]:

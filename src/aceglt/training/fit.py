@@ -254,10 +254,13 @@ class _Trainer:
         alive = self.start.masks.edges[:, part.edges] if part.drawn is None else part.drawn
         graph = problem.graph.batch(alive, self.backbone.self_loops, kernels)
         site = Site(graph, problem.features.using(kernels), Place(problem.graph, problem.features))
-        step = Passes(network, site, site, kernels).step(weights, edge_values)
-        if part.seeds is not None:  # the loss is theirs alone
+        if part.seeds is not None:  # the loss is theirs alone, and layers are computed where they depend on them
             aim, at = part.seeds, torch.searchsorted(part.nodes, part.seeds)
+            if steps := self.backbone.steps:
+                field = problem.graph.field(at, steps)
+                site = Site(graph.within(field), site.features.rows(field.nodes), site.place, field)
             problem = self.problem.part(aim, part.edges[:0])
+        step = Passes(network, site, site, kernels).step(weights, edge_values)
         return self._loss(problem, self.soft.at(aim) if self.soft else None, step, weights, key, at)
 
     def _result(self) -> Fit:

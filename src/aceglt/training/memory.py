@@ -165,7 +165,8 @@ class Planner:
         drawn = degree.clamp(max=training.neighbours)
         # Neighbours have more neighbours than nodes do.
         per_seed, per_node = float(drawn.mean()), float((degree * drawn).sum() / degree.sum().clamp(min=1))
-        labelled = self.problem.reads("train") if self.config.scoring.signal == "labels" else None
+        taught = self.config.scoring.signal == "teacher" and self.config.stopping.levels > 0
+        labelled = None if taught else self.problem.reads("train")
         reached = (graph.num_nodes if labelled is None else len(labelled)) / partitions
         nodes, edges = reached, 0.0
         for layer in range(len(self.backbone.aggregation_widths)):
