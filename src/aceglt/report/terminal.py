@@ -69,13 +69,16 @@ def print_sweep(console: Console, sweep: SweepResult) -> None:
 
 
 def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
-    """The best trials, one per line, and how to use what was chosen."""
-    names = list(tuned.trials[0].values)
-    rows = [
-        (plus_minus(trial.val) if trial.val else "failed", *(str(trial.values[name]) for name in names))
-        for trial in tuned.trials[:most]
-    ]
-    console.print(_table((f"validation {metric_in_words(tuned.metric)}", *names), rows, left=[]))
+    """The best trials, of all but the first what is not the same, and how to use what was chosen."""
+    best = tuned.trials[0].values
+    rows = []
+    for trial in tuned.trials[:most]:
+        other = {name: value for name, value in trial.values.items() if trial.values is best or value != best[name]}
+        found = plus_minus(trial.val) if trial.val else "failed"
+        rows.append((found, ", ".join(f"{name} {value}" for name, value in other.items())))
+    table = _table((f"validation {metric_in_words(tuned.metric)}", "settings, then what differs from them"), rows)
+    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
+    console.print(table)
     failed = [f"failed: {trial.error}" for trial in tuned.trials if trial.error]
     use = f"{counted(len(tuned.trials), 'trial')}; use the best with: aceglt search --config {tuned.file}"
     _say(console, *failed[:1], *tuned.notes, use)
