@@ -44,6 +44,8 @@ class Layered(Backbone):
     """Whether a node's own inputs have a weight of their own."""
     linear_maps: ClassVar[tuple[str, ...]] = (".skip", "output.weight")
     """How the names of weights end that start as those of a linear map do."""
+    features_draw: ClassVar[int] = INPUT
+    """Number of the features' dropout."""
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, **options: Any) -> None:
         self.options = self.kind(hidden=hidden, **options)
@@ -142,9 +144,6 @@ class Layered(Backbone):
                 if not any(read in later.reads for later in self.chain[number + 1 :]):
                     del made[read]
         return made[len(self.chain) - 1][0]
-
-    features_draw: ClassVar[int] = INPUT
-    """Number of the features' dropout."""
 
     def outputs(
         self, weights: Weights, graph: GraphBatch, number: int, arcs: Any, inputs: Inputs, dropout: Dropout | None
