@@ -167,7 +167,10 @@ class Layered(Backbone):
         stage, block = self.chain[number], graph.layer(number)
         own = at_targets(block, inputs)
         for name in stage.roots:
-            units = units + block.at_targets(times(graph, stage, own, weights[name]))
+            if isinstance(own, Sequence) and len(own) == 1:
+                units = torch.baddbmm(units, own[0], weights[name])  # in one pass
+            else:
+                units = units + block.at_targets(times(graph, stage, own, weights[name]))
         if stage.identity:
             assert isinstance(own, Sequence)
             units = units + joined(own)
