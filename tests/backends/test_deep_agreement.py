@@ -12,7 +12,6 @@ import torch
 from test_agreement import (
     MODES,
     RUNS,
-    SPARSITIES,
     TASKS,
     TOLERANCE,
     Case,
@@ -42,7 +41,7 @@ DEEP: dict[str, dict[str, Any]] = {
     "gat, blocks": {"hidden": 8, "heads": 2, "layers": 3, "dropout": 0.3, "input_dropout": 0.0},
 }
 ROWS = [
-    *(("node", sparsity, torch.float32) for sparsity in SPARSITIES),
+    *(("node", sparsity, torch.float32) for sparsity in ("nothing pruned", "90 %", "units dead", "a matrix dead")),
     ("several labels", "50 %", torch.float32),
     ("inductive", "90 %", torch.float32),
     ("link", "nothing pruned", torch.float32),
@@ -112,8 +111,7 @@ class BatchedInPlainTorch(Cuda):
 
 
 @each_network
-@pytest.mark.parametrize("sparsity", ["nothing pruned", "50 %"])
-@pytest.mark.parametrize("task", ["node", "inductive"])
+@pytest.mark.parametrize(("task", "sparsity"), [("node", "nothing pruned"), ("node", "50 %"), ("inductive", "50 %")])
 def test_runs_of_a_batch_are_computed_as_the_reference_does(name: str, task: str, sparsity: str) -> None:
     check(BatchedInPlainTorch(), DeepCase(name, task, torch.float32, sparsity))
 
