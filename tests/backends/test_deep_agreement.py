@@ -13,7 +13,6 @@ from test_agreement import (
     MODES,
     RUNS,
     TASKS,
-    TOLERANCE,
     Case,
     close,
     expected,
@@ -40,6 +39,7 @@ DEEP: dict[str, dict[str, Any]] = {
     "gat": {"hidden": 8, "heads": 2, "layers": 3, "norm": "layer", "output": "linear"},
     "gat, blocks": {"hidden": 8, "heads": 2, "layers": 3, "dropout": 0.3, "input_dropout": 0.0},
 }
+AFTER_TRAINING = {torch.float32: 1e-2, torch.bfloat16: 2e-1}
 ROWS = [
     *(("node", sparsity, torch.float32) for sparsity in ("nothing pruned", "90 %", "units dead", "a matrix dead")),
     ("several labels", "50 %", torch.float32),
@@ -82,12 +82,12 @@ class DeepCase(Case):
 
 
 def check(backend: Backend, case: DeepCase) -> None:
-    """Passes as closely as ever; of a training, what Adam makes of rounding grows with depth."""
+    """Passes as closely as ever; of a training, Adam makes full steps where rounding decides a gradient's sign."""
     of_passes, of_training = expected(case)
     for mine, theirs in zip(passes(backend, case), of_passes, strict=True):
         close(mine, theirs, case.precision)
     for name, part in trained(backend, case).items():
-        assert float((part - of_training[name]).norm()) <= 10 * TOLERANCE[case.precision] * float(part.norm())
+        assert float((part - of_training[name]).norm()) <= AFTER_TRAINING[case.precision] * float(part.norm())
 
 
 each_network = pytest.mark.parametrize("name", DEEP)
