@@ -12,7 +12,7 @@ from search_samples import graph, search
 
 from aceglt import Config, Ticket
 from aceglt.config import METHOD_OPTIONS, SETTINGS, resolve
-from aceglt.config.formats import ADDED, FORMAT_1_DEFAULTS, from_format_1
+from aceglt.config.formats import ADDED, FORMAT_1_DEFAULTS, from_format_1, read_config
 from aceglt.errors import RunError
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
@@ -88,6 +88,15 @@ def test_a_file_of_format_2_must_say_every_option(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(RunError, match=r"no keep in method_options"):
         RunDir(tmp_path).read_config()
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gin", "gat", "resgcn", "mine:Model"])
+def test_a_file_from_before_there_were_layers_to_choose_is_of_the_networks_of_then(backbone: str) -> None:
+    wanted = resolve(backbone=backbone)
+    layers = ["output", "norm", "skip", "jumping", "dropout", "input_dropout", "bias", "heads", "early_stopping"]
+    values = {name: value for name, value in wanted.to_dict().items() if name not in layers}
+    values["layers"] = 28 if backbone == "resgcn" else None
+    assert read_config(values, 2) == wanted
 
 
 def test_a_ticket_of_format_1_loads_and_prunes() -> None:

@@ -44,6 +44,8 @@ class Layered(Backbone):
     """Whether a node's own inputs have a weight of their own."""
     linear_maps: ClassVar[tuple[str, ...]] = (".skip", "output.weight")
     """How the names of weights end that start as those of a linear map do."""
+    features_draw: ClassVar[int] = INPUT
+    """Number of the features' dropout."""
 
     def __init__(self, in_features: int, out_features: int, hidden: int = 512, **options: Any) -> None:
         self.options = self.kind(hidden=hidden, **options)
@@ -143,9 +145,6 @@ class Layered(Backbone):
                     del made[read]
         return made[len(self.chain) - 1][0]
 
-    features_draw: ClassVar[int] = INPUT
-    """Number of the features' dropout."""
-
     def outputs(
         self, weights: Weights, graph: GraphBatch, number: int, arcs: Any, inputs: Inputs, dropout: Dropout | None
     ) -> Blocks:
@@ -168,7 +167,10 @@ class Layered(Backbone):
         stage, block = self.chain[number], graph.layer(number)
         own = at_targets(block, inputs)
         for name in stage.roots:
-            units = units + block.at_targets(times(graph, stage, own, weights[name]))
+            if isinstance(own, Sequence) and len(own) == 1:
+                units = torch.baddbmm(units, own[0], weights[name])  # in one pass
+            else:
+                units = units + block.at_targets(times(graph, stage, own, weights[name]))
         if stage.identity:
             assert isinstance(own, Sequence)
             units = units + joined(own)

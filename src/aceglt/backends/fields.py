@@ -95,7 +95,7 @@ class Fields:
 
     def _ending_site(self, whole: GraphBatch, place: Place, steps: int) -> Site:
         graph, field, nodes = whole, None, place.nodes
-        if nodes is not None:
+        if nodes is not None and len(nodes) < whole.num_nodes:
             graph, field = whole.ending_at(nodes, steps - 1), Field(nodes, (len(nodes),))
         return Site(graph, self.features(place.features), place, field, whole)
 
