@@ -13,6 +13,7 @@ __all__ = [
     "Benchmark",
     "Config",
     "Evaluation",
+    "Observer",
     "Problem",
     "Reproduction",
     "SearchResult",
@@ -22,6 +23,8 @@ __all__ = [
     "__version__",
     "benchmark",
     "evaluate",
+    "load_run",
+    "load_sweep",
     "reproduce",
     "resolve",
     "search",
@@ -33,9 +36,11 @@ if TYPE_CHECKING:
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
     from aceglt.problems.base import Problem
+    from aceglt.report.result import SearchResult, load_run
     from aceglt.reproduction import Reproduction, reproduce
-    from aceglt.runner import SearchResult, search
-    from aceglt.sweeps.merged import SweepResult
+    from aceglt.runner import search
+    from aceglt.searches.levels import Observer
+    from aceglt.sweeps.merged import SweepResult, load_sweep
     from aceglt.sweeps.run import sweep
     from aceglt.sweeps.tune import Tuned, tune
     from aceglt.tickets.bench import Benchmark, benchmark
@@ -49,14 +54,17 @@ _HOMES = {
     "Benchmark": "tickets.bench",
     "Config": "config",
     "Evaluation": "tickets.evaluation",
+    "Observer": "searches.levels",
     "Problem": "problems.base",
     "Reproduction": "reproduction",
-    "SearchResult": "runner",
+    "SearchResult": "report.result",
     "SweepResult": "sweeps.merged",
     "Ticket": "tickets.ticket",
     "Tuned": "sweeps.tune",
     "benchmark": "tickets.bench",
     "evaluate": "tickets.evaluation",
+    "load_run": "report.result",
+    "load_sweep": "sweeps.merged",
     "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",

@@ -17,13 +17,18 @@ from aceglt.errors import ConfigError
 
 @command
 def show(path: Path, *, levels: bool = False) -> None:
-    """Say what a run found, in ten lines, or what a ticket is."""
+    """Say what a run found, in ten lines, what a sweep found, or what a ticket is."""
     from aceglt.report import terminal as pages
     from aceglt.runs.directory import is_run, results_of
 
+    if (path / "grid.json").is_file():
+        from aceglt.sweeps.merged import load_sweep
+
+        pages.print_sweep(console, load_sweep(path), levels)
+        return
     if path.is_dir():
         if not is_run(path):
-            raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+            raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
         pages.print_run(console, path, results_of(path), levels)
         return
     from aceglt.tickets.ticket import Ticket
@@ -33,7 +38,7 @@ def show(path: Path, *, levels: bool = False) -> None:
 
 @command
 def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
-    """Write one self-contained page about a run, or about several side by side."""
+    """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
     from aceglt.report import load_runs, write_report
     from aceglt.report.static import check_static, write_static
 
@@ -77,7 +82,6 @@ def search(
     from aceglt import runner
     from aceglt.config import resolve
     from aceglt.config.own import take
-    from aceglt.methods.base import level_epochs
     from aceglt.methods.build import build_method
     from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
@@ -87,12 +91,12 @@ def search(
     settings = settings if config_file is None else read_settings(config_file, settings)
     names, own = take(settings)
     config = resolve(**names)
-    cost = level_epochs(build_method(config, own), config.scoring_epochs, config.training.epochs)
     path = out or Path(default_name(config))
-    with SearchProgress(errors, config.stopping.levels, config.training.epochs, cost, len(config.seeds)) as progress:
+    with SearchProgress(errors, config, build_method(config, own)) as progress:
         result = runner.search(
             out=path, device=device, data_root=data_root, tickets=tickets, runs_at_once=runs_at_once,
-            tensorboard=tensorboard, observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **settings,
+            tensorboard=tensorboard, observer=progress, progress=False,
+            command=shlex.join(["aceglt", *sys.argv[1:]]), **settings,
         )  # fmt: skip
     if not processes.leads():
         return
@@ -100,7 +104,7 @@ def search(
 
     print_run(console, path, result.results, levels=True)
     for note in result.notes:
-        console.print(f"no report: {note}", highlight=False, markup=False)
+        say(f"note: {note}")
 
 
 @command
@@ -232,13 +236,13 @@ def evaluate(
     metric: str | None = None,
 ) -> None:
     """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
-    from aceglt.report.progress import SearchProgress
+    from aceglt.report.progress import TrainingProgress
     from aceglt.report.terminal import print_evaluation
     from aceglt.tickets.evaluation import evaluate as run_evaluation
     from aceglt.tickets.ticket import Ticket
 
     loaded = Ticket.load(ticket)
-    with SearchProgress(errors, 3, loaded.config.training.epochs, loaded.config.training.epochs, seeds) as progress:
+    with TrainingProgress(errors, 4 * loaded.config.training.epochs * seeds) as progress:
         result = run_evaluation(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
             backbone=backbone, loss=loss, metric=metric, deterministic=deterministic,

@@ -25,6 +25,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.searches.sketch import bars
+from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
 from aceglt.tickets.compact import CompactModel, seconds
 from aceglt.tickets.plain import plain_model
 from aceglt.tickets.ticket import Ticket
@@ -38,6 +40,9 @@ class Latency:
 
     median: float
     p95: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.p95:.2f})"
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Latency:
@@ -65,7 +70,7 @@ class Measured:
     """Of a single node's neighbourhood (of 2 hops, or as many as there are layers), from its plain x and edge_index."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Benchmark:
     """The variants side by side."""
 
@@ -88,6 +93,35 @@ class Benchmark:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+    def _table(self) -> list[list[str]]:
+        quantities: dict[str, Callable[[Measured], str]] = {
+            "": lambda row: row.variant,
+            "MACs": lambda row: quantity(row.macs),
+            "weights": lambda row: f"{row.parameters:,}",
+            "edges": lambda row: f"{row.edges:,}",
+            "file": lambda row: byte_count(row.file_bytes),
+            "memory": lambda row: byte_count(row.memory_bytes),
+            "full graph, ms": lambda row: str(row.full),
+            "from plain tensors, ms": lambda row: str(row.first),
+            "one node, ms": lambda row: str(row.node),
+        }
+        return [[name, *map(words, self.rows)] for name, words in quantities.items()]
+
+    def _verdict(self) -> list[str]:
+        others = [f"{self.speedup(row.variant):.1f}× as fast as {row.variant}" for row in self.rows[:-1]]
+        fewer = self["dense"].macs / self["ticket"].macs
+        measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
+        return [measured, f"The ticket is {' and '.join(others)} (MACs: {fewer:.1f}×)."]
+
+    def __repr__(self) -> str:
+        return "\n".join([*text_table(self._table()), *self._verdict()])
+
+    def _repr_html_(self) -> str:
+        slowest = max(row.full.median for row in self.rows)
+        rows = [(row.variant, row.full.median / slowest, f"{row.full.median:.2f} ms") for row in self.rows]
+        drawn, words = bars(rows, "latency of the full graph"), "<br>".join(map(escape, self._verdict()))
+        return f"{html_table(self._table())}{drawn}<p>{words}</p>"
 
 
 def benchmark(

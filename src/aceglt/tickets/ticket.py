@@ -20,6 +20,8 @@ from aceglt.files import tensors as storage
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
+from aceglt.searches.sketch import bars
+from aceglt.searches.wording import escape, percent, plus_minus, quantity
 from aceglt.tickets.compact import CompactModel
 from aceglt.tickets.export import export as write_export
 
@@ -31,9 +33,18 @@ _METRICS = ("val", "test", "dense_val", "dense_test")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ticket:
-    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with."""
+    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, hidden=8).tickets[0]
+        >>> ticket
+        Ticket of random, gcn with 8 hidden units on data, node task
+        level 1 of the model axis, seed 0, preset default, 2 epochs
+        weights  51 of 64 (20.31 % sparse)
+        ...
+    """
 
     config: Config
     seed: int
@@ -59,6 +70,33 @@ class Ticket:
     @property
     def graph_sparsity(self) -> float:
         return self.masks.sparsity[1]
+
+    def __repr__(self) -> str:
+        c, alive, total, dense = self.config, self.masks.alive, self.masks.total, self.sizes["dense_macs"]
+        shown = {name: plus_minus(None if value is None else [value]) for name, value in self.metrics.items()}
+        network = f"your own {c.backbone}" if is_own(c.backbone) else c.backbone
+        width = "" if is_own(c.backbone) else f" with {c.backbone_options.hidden} hidden units"
+        return "\n".join(
+            [
+                f"Ticket of {c.label}, {network}{width} on {c.dataset}, {c.task} task",
+                f"level {self.level} of the {c.pruning.axis} axis, seed {self.seed}, preset {c.preset}, "
+                f"{c.training.epochs} epochs",
+                f"weights  {alive.weights:,} of {total.weights:,} ({percent(self.model_sparsity)} sparse)",
+                f"edges    {alive.edges:,} of {total.edges:,} ({percent(self.graph_sparsity)} sparse)",
+                f"MACs     {quantity(self.sizes['macs'])} of {quantity(dense)} "
+                f"({dense / self.sizes['macs']:.1f}× fewer)",
+                f"val      {shown['val']} (dense {shown['dense_val']})",
+                f"test     {shown['test']} (dense {shown['dense_test']})",
+                f"graph    {self.graph.num_nodes:,} nodes, fingerprint {self.fingerprint}",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        first, second, *facts = (escape(line) for line in repr(self).splitlines())
+        shares = {"weights": 1 - self.model_sparsity, "edges": 1 - self.graph_sparsity}
+        shares["MACs"] = self.sizes["macs"] / self.sizes["dense_macs"]
+        drawn = bars([(f"{name} left", share, percent(share)) for name, share in shares.items()], "what is left")
+        return f"<p><b>{first}</b><br>{second}</p>{drawn}<pre>{'<br>'.join(facts)}</pre>"
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
