@@ -507,7 +507,7 @@ def test_the_version_is_the_packages() -> None:
 
 def test_help_names_every_command_and_every_setting() -> None:
     assert all(name in _ok("--help") for name in ("search", "evaluate", "show", "report", "datasets"))
-    help_text = CliRunner().invoke(cli.app, ["search", "-h"], env={"COLUMNS": "300"}, terminal_width=300).stdout
+    help_text = CliRunner().invoke(cli.app, ["search", "--help-all"], env={"COLUMNS": "300"}, terminal_width=300).stdout
     for name in SETTINGS:
         if name not in ("test", "method_options"):
             assert f"--{name.replace('_', '-')}" in help_text, name

@@ -6,13 +6,16 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from aceglt.cli.options import command, read_seeds
 from aceglt.cli.shell import console, errors, say
 from aceglt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aceglt.tickets.ticket import Ticket
 
 
 @command
@@ -77,7 +80,15 @@ def search(
 ) -> None:
     """Find graph lottery tickets. Without options: ace with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
 
-    Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
+    Killed or interrupted, the same command continues where it stopped; with more --levels or --seeds, a finished run
+    goes on.
+
+    \b
+    Examples:
+      aceglt search --dataset cora --method ugs --axis graph --seeds 10
+      aceglt search --dataset my_graph.npz --target-model 0.9 --out runs/mine
+      aceglt search --backbone my_module:MyModel --preset quick
+      aceglt search --method ace -m rounds=6 -m exchange=0.05
     """
     from aceglt import runner
     from aceglt.config import resolve
@@ -222,6 +233,20 @@ def reproduce(
     listing.print_reproduction(console, result)
 
 
+def _ticket(path: Path) -> Ticket:
+    """A ticket by its file, or the best of a run by the run's folder."""
+    from aceglt.report.terminal import best_tickets
+    from aceglt.runs.directory import is_run, results_of
+    from aceglt.tickets.ticket import Ticket
+
+    if not is_run(path):
+        return Ticket.load(path)
+    found = best_tickets(path, results_of(path))
+    if not found:
+        raise ConfigError(f"{path}: the run keeps no ticket; search with --tickets best or all")
+    return Ticket.load(found[0])
+
+
 @command
 def evaluate(
     ticket: Path,
@@ -239,9 +264,8 @@ def evaluate(
     from aceglt.report.progress import TrainingProgress
     from aceglt.report.terminal import print_evaluation
     from aceglt.tickets.evaluation import evaluate as run_evaluation
-    from aceglt.tickets.ticket import Ticket
 
-    loaded = Ticket.load(ticket)
+    loaded = _ticket(ticket)
     with TrainingProgress(errors, 4 * loaded.config.training.epochs * seeds) as progress:
         result = run_evaluation(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
@@ -262,10 +286,9 @@ def predict(
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
     from aceglt.tickets.export import write_csv
-    from aceglt.tickets.ticket import Ticket
     from aceglt.training.setup import pick_device
 
-    loaded = Ticket.load(ticket)
+    loaded = _ticket(ticket)
     probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
     write_csv(out, probabilities, loaded.several)
     say(f"{len(probabilities):,} predictions: {out}")
@@ -286,9 +309,8 @@ def bench(
     from aceglt.files import write_json
     from aceglt.report.terminal import print_benchmark
     from aceglt.tickets.bench import benchmark, write_plot
-    from aceglt.tickets.ticket import Ticket
 
-    loaded = Ticket.load(ticket)
+    loaded = _ticket(ticket)
     result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats)
     print_benchmark(console, result)
     if json_file is not None:
@@ -300,7 +322,5 @@ def bench(
 @command
 def export(ticket: Path, out: Path, *, format: str = "pyg") -> None:
     """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
-    from aceglt.tickets.ticket import Ticket
-
-    path = Ticket.load(ticket).export(out, format)
+    path = _ticket(ticket).export(out, format)
     say(f"exported: {path} (see its README.md)")

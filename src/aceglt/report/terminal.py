@@ -170,12 +170,12 @@ def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
 
 def _files(path: Path, results: Mapping[str, Any]) -> str:
     report = path / ("report.html" if (path / "report.html").exists() else "results.json")
-    tickets = _best_tickets(path, results)
+    tickets = best_tickets(path, results)
     more = f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""
     return f"{report}, {tickets[0]}{more}" if tickets else str(report)
 
 
-def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
+def best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
     """Ticket files, those of the winning level first and there the seed that validates best."""
     found = sorted((path / "tickets").glob("level_*.safetensors"), reverse=True)
     level = best_level(results)
