@@ -23,7 +23,7 @@ from aceglt import datasets
 from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
 from aceglt.config import Config, as_call, resolve
-from aceglt.config.own import take
+from aceglt.config.own import is_own, take
 from aceglt.errors import AcegltError, ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
 from aceglt.methods import Method
@@ -43,6 +43,7 @@ from aceglt.searches.state import State, joined
 from aceglt.searches.statistics import best_level
 from aceglt.searches.wording import level_in_words
 from aceglt.tickets.bench import benchmark
+from aceglt.tickets.own import Names
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
@@ -401,6 +402,7 @@ class _Runner:
             graph=replace(problem.graph.to("cpu"), edge_attr=None),
             fingerprint=problem.graph.fingerprint,
             several=problem.several,
+            names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:

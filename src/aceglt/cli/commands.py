@@ -283,13 +283,14 @@ def predict(
     device: str = "auto",
     data_root: Path | None = None,
     dataset: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
     from aceglt.tickets.export import write_csv
     from aceglt.training.setup import pick_device
 
     loaded = _ticket(ticket)
-    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
+    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone)
     write_csv(out, probabilities, loaded.several)
     say(f"{len(probabilities):,} predictions: {out}")
 
@@ -304,6 +305,7 @@ def bench(
     device: str = "auto",
     data_root: Path | None = None,
     dataset: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
     from aceglt.files import write_json
@@ -311,7 +313,7 @@ def bench(
     from aceglt.tickets.bench import benchmark, write_plot
 
     loaded = _ticket(ticket)
-    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats)
+    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats, backbone=backbone)
     print_benchmark(console, result)
     if json_file is not None:
         write_json(json_file, result.to_dict())
@@ -320,7 +322,7 @@ def bench(
 
 
 @command
-def export(ticket: Path, out: Path, *, format: str = "pyg") -> None:
+def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None = None) -> None:
     """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
-    path = _ticket(ticket).export(out, format)
+    path = _ticket(ticket).export(out, format, backbone)
     say(f"exported: {path} (see its README.md)")

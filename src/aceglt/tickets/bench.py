@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from aceglt.backends import choose
+from aceglt.config.own import is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.numerics import rng
@@ -28,6 +29,7 @@ from aceglt.numerics.graph import Graph
 from aceglt.searches.sketch import bars
 from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
 from aceglt.tickets.compact import CompactModel, seconds
+from aceglt.tickets.own import forward, module_of
 from aceglt.tickets.plain import plain_model
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
@@ -109,7 +111,10 @@ class Benchmark:
         return [[name, *map(words, self.rows)] for name, words in quantities.items()]
 
     def _verdict(self) -> list[str]:
-        others = [f"{self.speedup(row.variant):.1f}× as fast as {row.variant}" for row in self.rows[:-1]]
+        called = {"pyg": "PyG", "dense": "dense"}
+        others = [
+            f"{self.speedup(name):.1f}× as fast as {called[name]}" for name in (r.variant for r in self.rows[:-1])
+        ]
         fewer = self["dense"].macs / self["ticket"].macs
         measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
         return [measured, f"The ticket is {' and '.join(others)} (MACs: {fewer:.1f}×)."]
@@ -125,13 +130,21 @@ class Benchmark:
 
 
 def benchmark(
-    ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0
-) -> Benchmark:
+    ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0,
+    backbone: Any = None,
+) -> Benchmark:  # fmt: skip
     """Measure a ticket against our dense model and the plain PyG model of the same shape.
 
     The variants take turns, so that a noisy machine treats them alike; weights are the ticket's, and random ones for
     the dense variants, which are as fast with any. `data` is by default the graph that the ticket was found on; the
-    single nodes are drawn by `seed`. Raises TicketError if the graph is another one.
+    single nodes are drawn by `seed`. A ticket of your own model, named as `backbone`, is measured against that model.
+    Raises TicketError if the graph is another one.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+        >>> found = aceglt.benchmark(ticket, data, device="cpu", repeats=1)
+        >>> found["ticket"].macs < found["dense"].macs
+        True
     """
     if repeats < 1:
         raise ConfigError(f"repeats must be 1 or more, found {repeats}")
@@ -139,13 +152,14 @@ def benchmark(
         ticket = Ticket.load(ticket)
     data = data if data is not None else ticket.load_data()
     target = pick_device(device)
-    model = ticket.model().to(target)
-    variants = _variants(ticket, model, data, target)
+    model = ticket.model(backbone).to(target)
+    own = is_own(ticket.config.backbone)
+    variants = _own_variants(ticket, backbone, data, target) if own else _variants(ticket, model, data, target)
     with torch.no_grad():
         latencies = _measure(variants, target, repeats, seed)
         rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else platform.processor() or "cpu"
-    return Benchmark(rows, name, torch.get_num_threads(), repeats, model.kernels)
+    return Benchmark(rows, name, torch.get_num_threads(), repeats, {} if own else model.kernels)
 
 
 class _Inputs(NamedTuple):
@@ -160,7 +174,8 @@ class _Inputs(NamedTuple):
         from torch_geometric.utils import to_undirected
 
         dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
-        attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
+        reads = not is_own(ticket.config.backbone) and ticket.backbone().edge_features
+        attr = getattr(data, "edge_attr", None) if reads else None
         if attr is not None:
             attr = attr.to(device, dtype).view(len(attr), -1)
         if not ticket.graph.directed:
@@ -253,6 +268,22 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
             file_bytes,
         ),
     ]
+
+
+def _own_variants(ticket: Ticket, backbone: Any, data: Any, device: torch.device) -> list[_Variant]:
+    """The user's module as it is, and with the ticket's weights on the pruned graph; both as dense torch has them."""
+    ticket.check_plain()
+    made = {"dense": (data, False), "ticket": (ticket.apply(data), True)}
+    variants = []
+    for name, (graph, trained) in made.items():
+        module = module_of(ticket, backbone, trained).to(device)
+        prepare = partial(_prepared, module)
+        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), prepare, dict(module.state_dict())))
+    return variants
+
+
+def _prepared(module: nn.Module, given: _Inputs) -> Callable[[], Tensor]:
+    return partial(forward, module, given.x, given.edge_index)
 
 
 def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:
