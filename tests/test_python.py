@@ -18,7 +18,7 @@ import aceglt
 from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.methods.build import build_method
-from aceglt.report.progress import SearchProgress
+from aceglt.searches.progress import SearchProgress
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ __all__ = [
     "SearchResult",
     "SweepResult",
     "Ticket",
+    "TicketSearch",
     "Tuned",
     "__version__",
     "benchmark",
@@ -35,6 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
+    from aceglt.estimator import TicketSearch
     from aceglt.problems.base import Problem
     from aceglt.report.result import SearchResult, load_run
     from aceglt.reproduction import Reproduction, reproduce
@@ -60,6 +62,7 @@ _HOMES = {
     "SearchResult": "report.result",
     "SweepResult": "sweeps.merged",
     "Ticket": "tickets.ticket",
+    "TicketSearch": "estimator",
     "Tuned": "sweeps.tune",
     "benchmark": "tickets.bench",
     "evaluate": "tickets.evaluation",

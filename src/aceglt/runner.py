@@ -32,12 +32,12 @@ from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
 from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
-from aceglt.report.progress import SearchProgress, visible
 from aceglt.report.result import SearchResult
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
 from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, tell
+from aceglt.searches.progress import SearchProgress, visible
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State, joined
 from aceglt.searches.statistics import best_level
@@ -162,7 +162,7 @@ def search(
             if more:
                 _add_seeds(run, config, more, partial(runner, policy="none" if policy == "none" else "all"), shown)
         whole = runner(config, run, policy)
-        whole.source, whole.report = source, report
+        whole.source, whole.own, whole.report = source, own.backbone, report
         if run is not None and tensorboard:
             whole.scalars = stack.enter_context(Scalars(run.tensorboard))
         return whole.go_watched(shown)
@@ -235,6 +235,8 @@ class _Runner:
     command: str
     source: Any = None
     """The data that was given, or loaded."""
+    own: Any = None
+    """The user's own model, if it is one."""
     report: bool = True
     scalars: Scalars | None = None
     fell_back: bool = False
@@ -452,7 +454,7 @@ class _Runner:
             self.run.savings.unlink(missing_ok=True)
         elif (known.get("level"), known.get("seed")) != (ticket.level, ticket.seed):
             try:
-                found = benchmark(ticket, self.source, device=str(self.problem.device), repeats=5)
+                found = benchmark(ticket, self.source, device=str(self.problem.device), repeats=5, backbone=self.own)
             except (AcegltError, RuntimeError, MemoryError) as problem:
                 logging.getLogger("aceglt").info("the best ticket's saving was not measured: %s", problem)
                 return

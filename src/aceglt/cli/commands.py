@@ -94,8 +94,8 @@ def search(
     from aceglt.config import resolve
     from aceglt.config.own import take
     from aceglt.methods.build import build_method
-    from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
+    from aceglt.searches.progress import SearchProgress
     from aceglt.sweeps.tune import read_settings
     from aceglt.training import processes
 
@@ -261,8 +261,8 @@ def evaluate(
     metric: str | None = None,
 ) -> None:
     """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
-    from aceglt.report.progress import TrainingProgress
     from aceglt.report.terminal import print_evaluation
+    from aceglt.searches.progress import TrainingProgress
     from aceglt.tickets.evaluation import evaluate as run_evaluation
 
     loaded = _ticket(ticket)

@@ -48,7 +48,12 @@ def _check_seeds(name: str, seeds: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, init=False)
 class Config(Group):
-    """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`."""
+    """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`.
+
+    Example:
+        >>> aceglt.Config(lr=0.1).replace(method="ugs").label
+        'ugs (teacher)'
+    """
 
     dataset: str = setting(
         "citeseer", "citeseer (embedded), cora, amazon-photo … (aceglt datasets lists them), or a .npz file.",

@@ -32,7 +32,7 @@ class SearchResult:
         >>> result = aceglt.search(data, method="random", levels=1, seeds=2, epochs=2)
         >>> result
         random on data, gcn, model axis, node task: 1 level, 2 seeds, accuracy in %
-        dense  test ..., val ..., 16.464 k MACs
+        dense  test ..., val ..., ... k MACs
         best   ...
     """
 

@@ -13,12 +13,12 @@ from rich.table import Table as RichTable
 from aceglt import datasets
 from aceglt.config import Config
 from aceglt.methods.build import build_method
-from aceglt.report.progress import SearchProgress
 from aceglt.reproduction import EXHIBITS, Cell, Exhibit, Reproduction, Scale
 from aceglt.reproduction.cost import epochs_per_seed, estimator
 from aceglt.reproduction.runs import collect, missing
 from aceglt.reproduction.tables import HERE, Table
 from aceglt.searches.levels import Observer
+from aceglt.searches.progress import SearchProgress
 
 _ROUGH = (
     "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."

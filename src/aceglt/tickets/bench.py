@@ -112,9 +112,8 @@ class Benchmark:
 
     def _verdict(self) -> list[str]:
         called = {"pyg": "PyG", "dense": "dense"}
-        others = [
-            f"{self.speedup(name):.1f}× as fast as {called[name]}" for name in (r.variant for r in self.rows[:-1])
-        ]
+        over = [row.variant for row in self.rows if row.variant in called]
+        others = [f"{self.speedup(name):.1f}× as fast as {called[name]}" for name in over]
         fewer = self["dense"].macs / self["ticket"].macs
         measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
         return [measured, f"The ticket is {' and '.join(others)} (MACs: {fewer:.1f}×)."]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from aceglt.backbones import Backbone, Params
 from aceglt.config.own import again
@@ -18,6 +20,7 @@ from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
 from aceglt.searches.levels import Observer, outputs, tell
+from aceglt.searches.progress import TrainingProgress, visible
 from aceglt.searches.sketch import bars
 from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric_in_words, paired_t_test, winning
 from aceglt.searches.wording import VERDICTS, escape, html_table, plus_minus, text_table
@@ -106,6 +109,7 @@ def evaluate(
     loss: Any = None,
     metric: Any = None,
     deterministic: bool = False,
+    progress: bool = True,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
     fresh ones.
@@ -117,7 +121,12 @@ def evaluate(
     Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
     or as "module:attribute": code that a file names is never run.
 
-    `deterministic` is as in a search, and on where the ticket's search had it.
+    `deterministic` is as in a search, and on where the ticket's search had it. `progress` is as in a search.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+        >>> sorted(aceglt.evaluate(ticket, data, seeds=2, device="cpu").winning)
+        ['paper', 'significant', 'strict']
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
@@ -126,7 +135,10 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    with deterministic_torch(deterministic or config.training.deterministic):
+    with ExitStack() as stack:
+        stack.enter_context(deterministic_torch(deterministic or config.training.deterministic))
+        if observer is None and progress and visible(console := Console(stderr=True)):
+            observer = stack.enter_context(TrainingProgress(console, 4 * seeds * config.training.epochs))
         problem = build_problem(config, source).to(pick_device(device))
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)

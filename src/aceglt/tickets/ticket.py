@@ -204,7 +204,7 @@ class Ticket:
 
         Example:
             >>> sorted(aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0].state_dict())
-            ['bias1', 'bias2', 'weight1', 'weight2']
+            ['layer0.weight', 'layer1.weight']
         """
         if not is_own(self.config.backbone):
             return {name: part.clone() for name, part in self.trained_weights().items()}
