@@ -146,9 +146,9 @@ def test_an_own_method_is_called_by_its_name(tmp_path: Path) -> None:
         ({"method": "random", "signal": "teacher"}, "random"),
         ({"method": "gebt"}, "gebt (labels)"),
         ({"method": "ugs"}, "ugs (teacher)"),
-        ({"method": "ace"}, "ace (teacher, 3 rounds)"),
+        ({"method": "ace"}, "ace (teacher, 2 rounds)"),
         ({"preset": "quick"}, "ace (teacher, 1 round)"),
-        ({"preset": "paper"}, "ace (labels, 6 rounds)"),
+        ({"preset": "paper"}, "ace (labels, topk, 6 rounds)"),
     ],
 )
 def test_a_label_says_what_ran(settings: dict[str, Any], label: str) -> None:

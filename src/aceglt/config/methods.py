@@ -135,7 +135,7 @@ def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label(method: str, signal: str, options: Mapping[str, Any]) -> str:
-    """What ran, as reports, tables and files call it: `ace (teacher, 3 rounds)`, `random`; one's own by its class."""
+    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `random`; one's own by its class."""
     kind = METHOD_OPTIONS.get(method)
     if kind is None:
         return method.rpartition(":")[2]
