@@ -54,7 +54,7 @@ def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figur
         for run, colour in zip(runs, colours, strict=True)
         for trace in _curve(run, changes_of(run, side), f"{run.name}, {side}", side, colour, dash)
     ]
-    yaxis = {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"}
+    yaxis = {"title": {"text": "change of rank (% of all places)"}}
     sides = {"edges": "edges", "weights": "weights"}
     return _against_sparsity(runs, traces, sides, yaxis) if traces else None
 
@@ -100,7 +100,8 @@ def _both_sparsities(runs: Sequence[RunView]) -> dict[str, Any]:
         if here[0] - ticks[-1][0] >= 0.1 * _right(runs):
             ticks.append(here)
     return {
-        "title": {"text": "weights pruned (%)<br>edges pruned (%)"},
+        "title": {"text": "weights pruned (%)<br>edges pruned (%)", "standoff": 12},
+        "automargin": True,
         "tickvals": [weights for weights, _ in ticks],
         "ticktext": [f"{weights:.1f}<br>{edges:.1f}" for weights, edges in ticks],
     }

@@ -105,7 +105,7 @@
       const caption = slides[slider.value].querySelector("figcaption").textContent;
       slides.forEach((slide, i) => slide.classList.toggle("chosen", i === Number(slider.value)));
       slider.setAttribute("aria-valuetext", caption);
-      told.textContent = caption.split(",")[0];
+      told.textContent = caption.split(",")[0].replace("level ", "");
     };
     slider.addEventListener("input", choose);
     label.append("Level", slider, told);

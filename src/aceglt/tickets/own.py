@@ -178,6 +178,7 @@ def _write_traced(ticket: Ticket, module: Module, folder: Path, format: str) -> 
 
 def _readme(ticket: Ticket, format: str) -> str:
     module, _, kind = ticket.config.backbone.partition(":")
+    module = "my_module" if module == "__main__" else module  # of a notebook
     sizes = ticket.sizes
     use = {
         "pyg": f"""import torch
