@@ -82,7 +82,7 @@ ELSEWHERE = {
     "num_seeds": "seeds", "random_state": "seeds", "model": "backbone", "gnn": "backbone", "net": "backbone",
     "data_name": "dataset", "graph": "dataset", "num_levels": "levels", "n_levels": "levels",
     "sparsity": "target_model", "target": "target_model", "target_sparsity": "target_model",
-    "early_stopping": "patience", "loss_fn": "loss", "criterion": "loss", "pruner": "method", "algorithm": "method",
+    "loss_fn": "loss", "criterion": "loss", "pruner": "method", "algorithm": "method",
 }  # fmt: skip
 """What other libraries call a setting."""
 

@@ -90,10 +90,8 @@ def _late(run: RunView) -> str:
     late = run.near_the_end
     if not late:
         return ""
-    levels = [name for name in late if name != "dense"]
-    where = ["dense"] if "dense" in late else []
-    where += [f"{counted(len(levels), 'level')} of {len(run.levels)} ({', '.join(levels)})"] if levels else []
-    told = f"{run.name}: the best epoch of {' and '.join(where)} is among the last 5 % of {text(run, 'epochs')} epochs;"
+    where = f"{counted(len(late), 'level')} of {len(run.levels)} ({', '.join(late)})"
+    told = f"{run.name}: the best epoch of {where} is among the last 5 % of {text(run, 'epochs')} epochs;"
     return f'<p class="note">{escape(told)} longer training may find better ones.</p>'
 
 

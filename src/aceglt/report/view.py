@@ -77,11 +77,11 @@ class RunView:
 
     @property
     def near_the_end(self) -> list[str]:
-        """Trainings whose best epoch, in the mean over seeds, is close to the last: dense, or the levels' numbers."""
+        """Numbers of the levels whose best epoch, in the mean over seeds, is close to the last; of dense, results.json
+        has a warning."""
         limit = NEAR_THE_END * float(self.results.get("epochs") or 0)
-        entries = {"dense": self.dense} | {str(level["level"]): level for level in self.levels}
-        known = {name: mean_std(entry["epoch"])[0] for name, entry in entries.items() if entry.get("epoch")}
-        return [name for name, epoch in known.items() if epoch > limit > 0]
+        known = [(str(level["level"]), mean_std(level["epoch"])[0]) for level in self.levels if level.get("epoch")]
+        return [name for name, epoch in known if epoch > limit > 0]
 
     @property
     def setting(self) -> tuple[str, ...]:

@@ -173,15 +173,15 @@ class _Inputs(NamedTuple):
         from torch_geometric.utils import to_undirected
 
         dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
-        reads = not is_own(ticket.config.backbone) and ticket.backbone().edge_features
-        attr = getattr(data, "edge_attr", None) if reads else None
+        built = None if is_own(ticket.config.backbone) else ticket.backbone()
+        attr = getattr(data, "edge_attr", None) if built is not None and built.edge_features else None
         if attr is not None:
             attr = attr.to(device, dtype).view(len(attr), -1)
         if not ticket.graph.directed:
             arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
         x = x.to(device, dtype)
-        hops = sum(stage.messages for stage in ticket.backbone().chain) or 2
-        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops)
+        hops = sum(stage.messages for stage in built.chain) if built is not None else 0
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops or 2)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
