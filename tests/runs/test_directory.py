@@ -213,4 +213,4 @@ def test_a_default_name_is_found_again_with_other_stopping_rules_but_not_with_ot
     assert name.startswith("runs/citeseer-gcn-ugs-teacher-model-")
     assert default_name(CONFIG.replace(levels=7, patience=1, seeds=(0, 1, 2, 3))) == name
     assert default_name(CONFIG.replace(lr=0.5)) != name
-    assert default_name(CONFIG.replace(dataset="/data/my graph.npz")).startswith("runs/my graph-gcn-")
+    assert default_name(CONFIG.replace(dataset="/data/my graph.npz")).startswith("runs/my-graph-gcn-")
