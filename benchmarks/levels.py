@@ -15,7 +15,7 @@ ROUNDS = {"rounds": 2, "refine_epochs": 45, "exchange": 0.05, "keep": "last"}
 SPARSE = 0.9
 
 
-class _Clock:
+class _Clock(aceglt.Observer):
     """Notes when levels begin, by the wall and by the processor."""
 
     def __init__(self, device: str) -> None:

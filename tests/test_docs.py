@@ -31,6 +31,8 @@ NOT_RUN = {
     "python -m benchmarks.scaling --json scaling.json": "takes minutes",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
+    "aceglt predict RUN --backbone my_module:MyModel --out predictions.csv": "tests/tickets/test_own.py runs it",
+    "aceglt export TICKET served --backbone my_module:MyModel": "likewise",
     "ray start --head --port 6379": "would leave a cluster behind; tests/sweeps/test_cluster.py makes one",
     "ray start --address HEAD:6379": "likewise",
     "aceglt sweep grid.toml --out /shared/sweep --engine ray --address auto": "needs that cluster",

@@ -13,8 +13,8 @@ import aceglt
 
 ORDER = (
     "version", "errors", "files", "config", "numerics", "backbones", "backends", "datasets", "problems", "training",
-    "pruning", "methods", "searches", "tickets", "runs", "report", "runner", "sweeps", "reproduction", "cli",
-    "__main__",
+    "pruning", "methods", "searches", "tickets", "runs", "report", "runner", "estimator", "sweeps", "reproduction",
+    "cli", "__main__",
 )  # fmt: skip
 
 

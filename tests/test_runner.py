@@ -43,8 +43,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
     def script(*readings: list[tuple[float, float]]) -> None:
         real = Search.train
 
-        def train(self: Search, level: int, masks: Any) -> Any:
-            found, params = real(self, level, masks)
+        def train(self: Search, level: int, masks: Any, **more: Any) -> Any:
+            found, params = real(self, level, masks, **more)
             val, test = (list(part) for part in zip(*readings[level], strict=True))
             return Outcome(val, test, found.epoch, found.seconds), params
 
@@ -427,7 +427,7 @@ def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytes
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"levles": 3}, "did you mean 'levels'"),
         ({"method_options": {"rounds": 1}}, "method ugs has no option 'rounds'; its options are one_shot"),
-        ({"method": "ace", "method_options": {"round": 1}}, "its options are rounds"),
+        ({"method": "ace", "method_options": {"round": 1}}, "its options are reading, rounds"),
         ({"method": "ace", "method_options": {"rounds": 2.5}}, "rounds must be a whole number, found 2.5"),
         ({"method": "ace", "method_options": {"rounds": "two"}}, "rounds must be a whole number"),
         ({"method": "ace", "method_options": {"resample": 1}}, "resample must be true or false"),

@@ -13,15 +13,19 @@ __all__ = [
     "Benchmark",
     "Config",
     "Evaluation",
+    "Observer",
     "Problem",
     "Reproduction",
     "SearchResult",
     "SweepResult",
     "Ticket",
+    "TicketSearch",
     "Tuned",
     "__version__",
     "benchmark",
     "evaluate",
+    "load_run",
+    "load_sweep",
     "reproduce",
     "resolve",
     "search",
@@ -32,10 +36,13 @@ __all__ = [
 if TYPE_CHECKING:
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
+    from aceglt.estimator import TicketSearch
     from aceglt.problems.base import Problem
+    from aceglt.report.result import SearchResult, load_run
     from aceglt.reproduction import Reproduction, reproduce
-    from aceglt.runner import SearchResult, search
-    from aceglt.sweeps.merged import SweepResult
+    from aceglt.runner import search
+    from aceglt.searches.levels import Observer
+    from aceglt.sweeps.merged import SweepResult, load_sweep
     from aceglt.sweeps.run import sweep
     from aceglt.sweeps.tune import Tuned, tune
     from aceglt.tickets.bench import Benchmark, benchmark
@@ -49,14 +56,18 @@ _HOMES = {
     "Benchmark": "tickets.bench",
     "Config": "config",
     "Evaluation": "tickets.evaluation",
+    "Observer": "searches.levels",
     "Problem": "problems.base",
     "Reproduction": "reproduction",
-    "SearchResult": "runner",
+    "SearchResult": "report.result",
     "SweepResult": "sweeps.merged",
     "Ticket": "tickets.ticket",
+    "TicketSearch": "estimator",
     "Tuned": "sweeps.tune",
     "benchmark": "tickets.bench",
     "evaluate": "tickets.evaluation",
+    "load_run": "report.result",
+    "load_sweep": "sweeps.merged",
     "reproduce": "reproduction",
     "resolve": "config",
     "search": "runner",

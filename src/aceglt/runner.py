@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import platform
 import resource
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 import torch
+from rich.console import Console
 
 from aceglt import datasets
 from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
 from aceglt.config import Config, as_call, resolve
-from aceglt.config.own import take
-from aceglt.errors import ConfigError, RunError, TicketError, TrainingError
+from aceglt.config.own import is_own, take
+from aceglt.errors import AcegltError, ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
 from aceglt.methods import Method
 from aceglt.methods.base import batches
@@ -29,13 +32,18 @@ from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
 from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
+from aceglt.report.result import SearchResult
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
-from aceglt.runs.directory import RunDir
-from aceglt.searches.levels import Search, SearchObserver, enough, prune_iteratively
+from aceglt.runs.directory import RunDir, results_of
+from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, tell
+from aceglt.searches.progress import SearchProgress, visible
 from aceglt.searches.results import summarise
-from aceglt.searches.state import State
+from aceglt.searches.state import State, joined
 from aceglt.searches.statistics import best_level
+from aceglt.searches.wording import level_in_words
+from aceglt.tickets.bench import benchmark
+from aceglt.tickets.own import Names
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
@@ -48,31 +56,9 @@ if TYPE_CHECKING:
     from aceglt.config.keywords import Settings
 
 TICKETS = ("best", "all", "none")
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found."""
-
-    config: Config
-    results: Mapping[str, Any]
-    """The content of results.json."""
-    tickets: Sequence[Ticket]
-    """One per seed of the kept levels."""
-    path: Path | None
-    """The run directory, if there is one."""
-    notes: Sequence[str] = ()
-    """What the user should know, such as why there is no report."""
-
-    @property
-    def best(self) -> Ticket | None:
-        """The `strict` winner: of the sparsest level whose mean validation matches dense, the seed that validates best.
-
-        None if no level wins or no tickets were kept.
-        """
-        level = best_level(self.results)
-        candidates = [t for t in self.tickets if level is not None and t.level == level["level"]]
-        return max(candidates, key=lambda t: t.metrics["val"] or 0.0, default=None)
+MEASURED = (10**7, 2 * 10**10)
+"""MACs of a dense model whose saving is measured when a search ends: fewer take as long as calling torch does, more
+would keep the user waiting."""
 
 
 def search(
@@ -85,7 +71,9 @@ def search(
     preset: str = "default",
     runs_at_once: int | None = None,
     tensorboard: bool = False,
-    observer: SearchObserver | None = None,
+    observer: Observer | None = None,
+    progress: bool = True,
+    report: bool = True,
     command: str | None = None,
     **settings: Unpack[Settings],
 ) -> SearchResult:
@@ -93,10 +81,10 @@ def search(
 
     Args:
         data: a PyG `Data` with x, edge_index, y and the three masks (for link prediction x and edge_index are
-            enough), and edge_weight and edge_attr where edges have them (see docs/files.md); without it, `dataset` is
-            loaded.
-        out: run directory. With it, everything is written there and an interrupted or finished search continues;
-            without it, nothing is written.
+            enough), and edge_weight and edge_attr where edges have them (see docs/files.md); or the name of a dataset,
+            as `dataset` has it, which is loaded without it.
+        out: run directory. With it, everything is written there and an interrupted or finished search continues, with
+            more levels or more seeds where these are asked for; without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
         data_root: where datasets are looked for first.
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
@@ -104,7 +92,10 @@ def search(
         runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
             a search continues. On a CPU each run is trained by itself.
         tensorboard: write scalars for TensorBoard into the run directory.
-        observer: told about progress.
+        observer: told about progress (see `aceglt.Observer`).
+        progress: show a bar and a line per level, on a terminal and in a notebook. Anywhere, the same lines go to the
+            logger `aceglt` at level INFO.
+        report: whether a run directory gets its report.html.
         command: how to repeat the search, for the report; without it, this call.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
             directed, split. What is your own is given as an object or as "module:attribute" (docs/own-model.md):
@@ -118,8 +109,11 @@ def search(
         AcegltError: something given is wrong; the message says what.
 
     Example:
-        >>> result = aceglt.search(data, method="ace", levels=5, seeds=3)  # doctest: +SKIP
-        >>> sparse = result.best.apply(data)  # doctest: +SKIP
+        >>> result = aceglt.search(data, method="ugs", levels=2, seeds=2, epochs=3, tickets="all")
+        >>> [level["level"] for level in result.results["levels"]]
+        [1, 2]
+        >>> result.tickets[-1].apply(data).num_edges < data.num_edges
+        True
     """
     if tickets not in TICKETS:
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
@@ -127,6 +121,10 @@ def search(
         raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
     if tensorboard:
         check_tensorboard(out)
+    if isinstance(data, str | Path):
+        if settings.get("dataset") is not None:
+            raise ConfigError(f"'{data}' and dataset='{settings['dataset']}' both name a graph; give one of them")
+        settings["dataset"], data = str(data), None
     names, own = take(settings)
     command = command or as_call({"preset": preset, **names}, *(["data"] if data is not None else []))
     if data is not None:
@@ -148,15 +146,56 @@ def search(
             config = config.replace(prunable=tuple(name for name, _ in backbone.prunable.shapes))
         leads = processes.leads()
         run = stack.enter_context(RunDir(out)) if out is not None and leads else None
-        planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
-        plan = processes.agreed(_plan(planner, run))
         stack.callback(return_memory)
-        policy, heard = (tickets, observer) if leads else ("none", None)
-        runner = _Runner(planner, plan, method, run, policy, heard, command)
+        watchers = [observer] if observer is not None and leads else []
+        policy, shown = tickets if leads else "none", progress and leads
+
+        def runner(config: Config, run: RunDir | None, policy: str) -> _Runner:
+            planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
+            made = _Runner(planner, processes.agreed(_plan(planner, run)), method, run, policy, watchers, command)
+            if run is not None:
+                run.claim(made.config, problem.fingerprint)
+            return made
+
         if run is not None:
-            run.claim(runner.config, problem.fingerprint)
-            runner.scalars = stack.enter_context(Scalars(run.tensorboard)) if tensorboard else None
-        return runner.go()
+            config, more = run.seeds_to_add(config, PLANNED)
+            if more:
+                _add_seeds(run, config, more, partial(runner, policy="none" if policy == "none" else "all"), shown)
+        whole = runner(config, run, policy)
+        whole.source, whole.own, whole.report = source, own.backbone, report
+        if run is not None and tensorboard:
+            whole.scalars = stack.enter_context(Scalars(run.tensorboard))
+        return whole.go_watched(shown)
+
+
+def _add_seeds(
+    run: RunDir, config: Config, more: tuple[int, ...], runner: Callable[[Config, RunDir], _Runner], shown: bool
+) -> None:
+    """Search further seeds as far as a finished run went, in a run directory inside it, and join them to its own."""
+    if processes.count() > 1:
+        raise ConfigError("seeds are added to a finished run by one process; use another --out with several")
+    before = run.read_config()
+    results = results_of(run.path)
+    as_far = config.replace(
+        seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None
+    )
+    with RunDir(run.more_seeds) as part:
+        added = runner(as_far, part)
+        added.go_watched(shown)
+        sizes = {run: len(before.seeds), part: len(more)}
+        here, there = (checkpoint.load(of.final, added.search.total, runs) for of, runs in sizes.items())
+        for path in part.tickets.glob("level_*.safetensors"):
+            replace(Ticket.load(path), config=config).save(run.tickets / path.name)
+    have = [*before.seeds, *more]
+    try:
+        state = joined(here, there, [have.index(seed) for seed in config.seeds])
+    except ValueError as problem:
+        raise RunError(f"{run.path}: seeds cannot be added ({problem}); choose another --out") from None
+    # First the joined state beside that of the finished run, then the configuration that goes with it.
+    checkpoint.save(run.checkpoint, state)
+    write_checked_json(run.results, {**results, "finished": False})
+    run.change(run.read_config().replace(seeds=config.seeds), added.problem.fingerprint)
+    shutil.rmtree(run.more_seeds)
 
 
 def _plan(planner: Planner, run: RunDir | None) -> Plan:
@@ -192,8 +231,13 @@ class _Runner:
     method: Method
     run: RunDir | None
     policy: str
-    observer: SearchObserver | None
+    observers: Sequence[Observer]
     command: str
+    source: Any = None
+    """The data that was given, or loaded."""
+    own: Any = None
+    """The user's own model, if it is one."""
+    report: bool = True
     scalars: Scalars | None = None
     fell_back: bool = False
     """Whether memory ran out once."""
@@ -215,17 +259,30 @@ class _Runner:
 
     def on_phase(self, level: int, phase: str) -> None:
         self._log("phase", level=level, phase=phase)
-        if self.observer is not None:
-            self.observer.on_phase(level, phase)
+        self._tell("on_phase", level, phase)
+
+    def on_training(self, runs: int, epochs: int) -> None:
+        self._tell("on_training", runs, epochs)
 
     def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
-        if self.observer is not None:
-            self.observer.on_epoch(epoch, epochs, runs, best)
+        self._tell("on_epoch", epoch, epochs, runs, best)
 
     def on_test(self, level: int) -> None:
         self._log("test read", level=level)
-        if self.observer is not None:
-            self.observer.on_test(level)
+        self._tell("on_test", level)
+
+    def _tell(self, event: str, *facts: Any) -> None:
+        for observer in self.observers:
+            tell(observer, event, *facts)
+
+    def go_watched(self, shown: bool) -> SearchResult:
+        """Search, with a bar if it is wanted and anybody can see it."""
+        console = Console(stderr=True)
+        if not (shown and visible(console)):
+            return self.go()
+        with SearchProgress(console, self.config, self.method) as bar:
+            self.observers = [*self.observers, bar]
+            return self.go()
 
     def go(self) -> SearchResult:
         state = start = self._begin()
@@ -236,6 +293,10 @@ class _Runner:
                 checkpoint.save(self.run.checkpoint, state)
                 self.run.final.unlink(missing_ok=True)
                 self._publish(state, finished=False)
+            if state.selected is None:
+                results = summarise(self.search, state, finished=False)
+                logging.getLogger("aceglt").info(level_in_words(results, self.config.stopping.levels))
+                self._tell("on_level", results)
             if params is not None:
                 self._log("level", level=state.level, val=state.records[-1].outcome.val)
         return self._finish(state)
@@ -265,7 +326,8 @@ class _Runner:
         """Say how memory is used, unless it is a full batch as asked for that fits, and write it down."""
         plan = self.plan
         if self.run is not None:
-            kept = {name: value for name, value in self.run.read_environment().items() if name == "peak_memory"}
+            before = self.run.read_environment()
+            kept = {name: value for name, value in before.items() if name in ("peak_memory", "started")}
             facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
             write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
@@ -277,13 +339,21 @@ class _Runner:
         """The state to go on from."""
         state, run = State(), self.run
         if run is not None and (saved := [path for path in (run.checkpoint, run.final) if path.exists()]):
-            state = checkpoint.load(saved[0], self.search.total, len(self.config.seeds))
+            state = self._load(saved)
         state = processes.agreed(state).to(self.problem.device)
         self._record_plan("training with")
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if run is not None and state.dense is not None:
             self._publish(state, finished=False)
         return state
+
+    def _load(self, saved: Sequence[Path]) -> State:
+        """The first of the saved states that is of these seeds: a search that was stopped while seeds were added may
+        have both."""
+        for path in saved[:-1]:
+            with suppress(RunError):
+                return checkpoint.load(path, self.search.total, len(self.config.seeds))
+        return checkpoint.load(saved[-1], self.search.total, len(self.config.seeds))
 
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)
@@ -334,6 +404,7 @@ class _Runner:
             graph=replace(problem.graph.to("cpu"), edge_attr=None),
             fingerprint=problem.graph.fingerprint,
             several=problem.several,
+            names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
@@ -352,12 +423,9 @@ class _Runner:
     def _finish(self, state: State) -> SearchResult:
         results, run = self._publish(state, finished=True), self.run
         if run is None:
-            return SearchResult(self.config, results, [t for ts in self.kept.values() for t in ts], None)
-        notes = []
-        try:
-            write_report(load_runs([run.path], run.path), run.report)
-        except ReportUnavailable as problem:
-            notes = [str(problem)]
+            kept = [ticket for tickets in self.kept.values() for ticket in tickets]
+            about = _environment(self.problem.device)
+            return SearchResult(self.config, results, kept, None, (), about, self.command)
         if run.checkpoint.exists():
             run.checkpoint.replace(run.final)
         recorded = run.read_environment()
@@ -368,11 +436,41 @@ class _Runner:
             tickets = [Ticket.load(path) for path in sorted(run.tickets.glob("level_*.safetensors"))]
         except TicketError as problem:
             raise RunError(f"{problem}; without {run.final} the same command makes all tickets again") from None
-        return SearchResult(self.config, results, tickets, run.path, notes)
+        found = SearchResult(self.config, results, tickets, run.path, (), run.read_environment(), self.command)
+        self._measure(found.best)
+        notes = _lost(tickets, results)
+        try:
+            if self.report:
+                write_report(load_runs([run.path], run.path), run.report)
+        except ReportUnavailable as problem:
+            notes.append(str(problem))
+        return replace(found, notes=notes)
+
+    def _measure(self, ticket: Ticket | None) -> None:
+        """What the best ticket saves, for the report; nothing where a forward pass is too short or long for that."""
+        assert self.run is not None
+        known = self.run.read_savings()
+        if ticket is None or not MEASURED[0] <= ticket.sizes["dense_macs"] <= MEASURED[1]:
+            self.run.savings.unlink(missing_ok=True)
+        elif (known.get("level"), known.get("seed")) != (ticket.level, ticket.seed):
+            try:
+                found = benchmark(ticket, self.source, device=str(self.problem.device), repeats=5, backbone=self.own)
+            except (AcegltError, RuntimeError, MemoryError) as problem:
+                logging.getLogger("aceglt").info("the best ticket's saving was not measured: %s", problem)
+                return
+            write_checked_json(self.run.savings, {"level": ticket.level, "seed": ticket.seed, **found.to_dict()})
 
     def _log(self, event: str, **facts: Any) -> None:
         if self.run is not None:
             self.run.log(event, **facts)
+
+
+def _lost(tickets: Sequence[Ticket], results: Mapping[str, Any]) -> list[str]:
+    """A note where the winning level moved as seeds were added, and some of its tickets had been dropped before."""
+    level = best_level(results)
+    there = [ticket.seed for ticket in tickets if level is not None and ticket.level == level["level"]]
+    gone = [str(seed) for seed in results["seeds"] if seed not in there] if there else []
+    return [f"tickets of level {level['level']} are gone for seeds {', '.join(gone)}"] if level and gone else []
 
 
 def _level_to_keep(results: Mapping[str, Any]) -> int:
@@ -382,6 +480,7 @@ def _level_to_keep(results: Mapping[str, Any]) -> int:
 
 def _environment(device: torch.device) -> dict[str, Any]:
     return {
+        "started": time.strftime("%Y-%m-%d %H:%M"),
         "aceglt": __version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],

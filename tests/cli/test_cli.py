@@ -19,9 +19,9 @@ import aceglt
 from aceglt import cli
 from aceglt.config import SETTINGS, Config
 from aceglt.errors import ConfigError
-from aceglt.report.wording import percent, plus_minus
 from aceglt.runs.directory import results_of
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.wording import percent, plus_minus
 
 FAST = (
     "--method", "ugs", "--axis", "joint", "--signal", "labels", "--levels", "2", "--seeds", "2", "--epochs", "3",
@@ -272,18 +272,17 @@ def test_a_search_logs_plain_lines_where_there_is_no_terminal(tmp_path: Path) ->
     for options in ([], ["--no-test"]):
         result = _run("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / f"run{len(options)}", *options)
         lines = result.stderr.splitlines()
-        assert [line.split(" · best")[0] for line in lines] == ["dense", "level 1/2 · retrain", "level 2/2 · retrain"]
-        assert all(re.search(r"best val \d\.\d{4} · \d+:\d\d:\d\d left$", line) for line in lines)
+        assert [line.split(" · ")[0] for line in lines] == ["dense", "level 1/2", "level 2/2"]
+        read = r"val \d+\.\d\d" + ("" if options else r" · test \d+\.\d\d")
+        assert all(re.search(rf"{read}( · (wins|loses))? · \d+:\d\d:\d\d left$", line) for line in lines)
         assert "\x1b" not in result.output
 
 
 def test_the_lines_of_a_search_show_the_mean_over_seeds(tmp_path: Path) -> None:
     result = _run("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run", "--levels", "0")
-    best = float(re.search(r"best val (\d\.\d+)", result.stderr)[1])  # type: ignore[index]
-    dense = search(levels=0).results["dense"]["val"]
-    # The line is printed before the last epoch is validated.
-    assert best <= sum(dense) / 2 + 1e-4
-    assert best > 0
+    dense = search(levels=0).results["dense"]
+    val, test = (100 * sum(dense[key]) / 2 for key in ("val", "test"))
+    assert result.stderr.startswith(f"dense · val {val:.2f} · test {test:.2f}")
 
 
 def test_tuning_says_that_test_was_not_read(tmp_path: Path) -> None:
@@ -297,7 +296,7 @@ def test_without_out_a_run_is_found_again_under_runs(tmp_path: Path) -> None:
     _ok(*given)
     runs = list(Path("runs").iterdir())
     assert len(runs) == 1
-    assert runs[0].name.startswith("tiny-gcn-ugs-joint-")
+    assert runs[0].name.startswith("tiny-gcn-ugs-labels-joint-")
     _ok(*given, "--levels", "3")
     assert list(Path("runs").iterdir()) == runs
     assert [e["level"] for e in events(runs[0], "resume")] == [2]
@@ -353,7 +352,7 @@ def test_the_command_line_gives_what_python_gives(run: Path, tmp_path: Path) -> 
 def test_without_plotly_a_search_says_how_to_get_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     printed = _ok("search", "--dataset", npz(tmp_path), *FAST, "--out", tmp_path / "run")
-    assert "no report: the report needs plotly: pip install plotly" in printed
+    assert "note: the report needs plotly: pip install plotly" in printed
     assert "report.html" not in printed
 
 
@@ -417,7 +416,7 @@ def test_show_of_a_damaged_run_is_refused_in_one_line(content: str, run: Path) -
 
 def test_show_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "no such file" in _refused("show", tmp_path / "nothing")
-    assert "is not a run directory" in _refused("show", tmp_path)
+    assert "is neither a run directory" in _refused("show", tmp_path)
     assert "not a readable ticket file" in _refused("show", npz(tmp_path))
 
 
@@ -434,7 +433,7 @@ def test_report_of_several_runs_goes_where_it_is_told(run: Path, tmp_path: Path)
     search(out=tmp_path / "random", method="random")
     page = tmp_path / "new" / "both.html"
     assert _ok("report", run, tmp_path / "random", "-o", page) == f"{page}\n"
-    assert "random (labels), data: levels" in page.read_text()
+    assert "random, data: levels" in page.read_text()
     assert "ugs (labels), tiny.npz: levels" in page.read_text()
     assert _ok("report", run, tmp_path / "random") == "report.html\n"
     assert Path("report.html").is_file()
@@ -508,7 +507,7 @@ def test_the_version_is_the_packages() -> None:
 
 def test_help_names_every_command_and_every_setting() -> None:
     assert all(name in _ok("--help") for name in ("search", "evaluate", "show", "report", "datasets"))
-    help_text = CliRunner().invoke(cli.app, ["search", "-h"], env={"COLUMNS": "300"}, terminal_width=300).stdout
+    help_text = CliRunner().invoke(cli.app, ["search", "--help-all"], env={"COLUMNS": "300"}, terminal_width=300).stdout
     for name in SETTINGS:
         if name not in ("test", "method_options"):
             assert f"--{name.replace('_', '-')}" in help_text, name

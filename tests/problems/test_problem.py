@@ -76,7 +76,7 @@ WRONG = {
     "no test node": ({"test_mask": NOBODY}, r"test_mask marks no test node"),
     "mask of indices": (
         {"train_mask": torch.tensor([0, 1, 2])},
-        r"train_mask must hold one boolean for each of the 30 nodes, found torch.int64 of shape \[3\]",
+        r"train_mask must hold one boolean for each of the 30 nodes .a mask, not indices., found torch.int64 of",
     ),
     "no split": ({"val_mask": NOBODY[:, None].repeat(1, 0)}, r"has no split: val_mask is empty"),
     "different numbers of splits": (

@@ -112,10 +112,10 @@ def test_a_click_in_the_legend_hides_a_run_and_another_brings_it_back(runs: Path
         entry.find_element("css selector", ".legendtoggle").click()
 
     chart = browser.find_element("css selector", ".chart")
-    assert _shown(browser) == ["dense, test", "ugs (labels), test", "random (labels), test"]
+    assert _shown(browser) == ["dense, test", "ugs (labels), test", "random, test"]
     lines = len(chart.find_elements("css selector", ".scatterlayer .trace"))
     click()
-    _wait(browser, lambda: _shown(browser) == ["dense, test", "random (labels), test"])
+    _wait(browser, lambda: _shown(browser) == ["dense, test", "random, test"])
     assert len(chart.find_elements("css selector", ".scatterlayer .trace")) < lines
     click()
     _wait(browser, lambda: "ugs (labels), test" in _shown(browser))
@@ -130,7 +130,9 @@ def test_a_tooltip_says_what_the_results_say(level: int, runs: Path, browser: An
     _wait(browser, lambda: point in _tooltip(browser))
     mean, std = mean_std(entry["test"])
     assert f"{100 * mean:.2f} ± {100 * std:.2f} %" in _tooltip(browser)
-    assert f"{100 * entry['model_sparsity']:.2f} % of the weights pruned (level {level})" in _tooltip(browser)
+    pruned = (100 * entry["model_sparsity"], 100 * entry["graph_sparsity"])
+    where = "{:.2f} % of the weights and {:.2f} % of the edges pruned (level {})".format(*pruned, level)
+    assert where in _tooltip(browser)
 
 
 def _hover(driver: Any, trace: str, index: int) -> None:
@@ -189,3 +191,31 @@ def test_without_javascript_tables_and_pictures_are_there(runs: Path, browser: A
     assert len(pictures) == 6
     assert all(picture.is_displayed() for picture in pictures)
     assert not browser.find_elements("css selector", "input[type=range]")
+
+
+def test_a_table_says_that_it_goes_on_until_its_end_is_reached(runs: Path, browser: Any) -> None:
+    _be(browser, "phone", "light")
+    _open(browser, runs / "report.html")
+    box = next(b for b in browser.find_elements("css selector", ".scrolls") if "more" in b.get_attribute("class"))
+    inner = box.find_element("css selector", ".scroll")
+    browser.execute_script("arguments[0].scrollLeft = arguments[0].scrollWidth", inner)
+    _wait(browser, lambda: "more" not in box.get_attribute("class"))
+
+
+def test_a_switch_brings_the_axis_with_it(runs: Path, browser: Any) -> None:
+    _open(browser, runs / "report.html")
+
+    def axis() -> list[float]:
+        return list(browser.execute_script("return document.querySelector('.chart').layout.yaxis.range"))
+
+    wanted = browser.execute_script("return JSON.parse(document.getElementById('figures').textContent)[0].ranges")
+    assert axis() == wanted["test"]
+    browser.find_element("xpath", "//button[text()='Both']").click()
+    _wait(browser, lambda: axis() == wanted["Both"])
+
+
+def test_the_slider_is_labelled(runs: Path, browser: Any) -> None:
+    _open(browser, runs / "report.html")
+    label = browser.find_element("css selector", "label.slider")
+    assert label.text.split() == ["Level", "1"]
+    assert browser.find_element("css selector", ".slide.chosen svg").size["width"] > 400

@@ -34,7 +34,7 @@ def test_several_runs_make_one_page(runs: Path, tmp_path: Path) -> None:
     write_report(load_runs([runs / "ugs", runs / "random"], tmp_path), path)
     found = Page(path.read_text(encoding="utf-8"))
     assert "aceglt search --method random" in found.text
-    assert {"ugs (labels): levels", "random (labels): levels"} <= set(found.tables)
+    assert {"ugs (labels): levels", "random: levels"} <= set(found.tables)
     links = [attrs["href"] or "" for tag, attrs in found.tags if tag == "a"]
     assert len(links) == 8
     assert all((tmp_path / link).is_file() for link in links)
@@ -55,7 +55,7 @@ def _with(runs: Path, folder: Path, name: str, **changes: Any) -> Path:
 
 
 def test_runs_are_named_by_what_differs(runs: Path, tmp_path: Path) -> None:
-    assert _names(runs / "ugs", runs / "random") == ["ugs (labels)", "random (labels)"]
+    assert _names(runs / "ugs", runs / "random") == ["ugs (labels)", "random"]
     elsewhere = _with(runs, tmp_path, "other", dataset="elsewhere")
     assert _names(runs / "ugs", elsewhere) == ["ugs (labels), data", "ugs (labels), elsewhere"]
     same = _with(runs, tmp_path, "again")

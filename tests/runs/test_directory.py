@@ -210,7 +210,7 @@ def test_reading_a_missing_json_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_default_name_is_found_again_with_other_stopping_rules_but_not_with_other_settings() -> None:
     name = default_name(CONFIG)
-    assert name.startswith("runs/citeseer-gcn-ugs-model-")
-    assert default_name(CONFIG.replace(levels=7, patience=1)) == name
+    assert name.startswith("runs/citeseer-gcn-ugs-teacher-model-")
+    assert default_name(CONFIG.replace(levels=7, patience=1, seeds=(0, 1, 2, 3))) == name
     assert default_name(CONFIG.replace(lr=0.5)) != name
-    assert default_name(CONFIG.replace(dataset="/data/my graph.npz")).startswith("runs/my graph-gcn-")
+    assert default_name(CONFIG.replace(dataset="/data/my graph.npz")).startswith("runs/my-graph-gcn-")

@@ -28,9 +28,9 @@ def _shown(terminal: bool) -> str:
 def test_elsewhere_than_on_a_terminal_each_event_is_a_line() -> None:
     lines = _shown(terminal=False).splitlines()
     assert lines[0] == "3 searches, 1 of them finished"
-    assert lines[1].startswith("citeseer-gcn-ugs-model-") and lines[1].endswith(" will be continued: killed")  # noqa: PT018
+    assert lines[1].startswith("citeseer-gcn-ugs-teacher-model-") and lines[1].endswith(" will be continued: killed")  # noqa: PT018
     assert lines[2].endswith(" given up: diverged")
-    assert lines[3].startswith("2/3 citeseer-gcn-ugs-model-") and lines[3].endswith("finished · 0:00:00 left")  # noqa: PT018
+    assert lines[3].startswith("2/3 citeseer-gcn-ugs-teacher-model-") and lines[3].endswith("finished · 0:00:00 left")  # noqa: PT018
 
 
 def test_a_terminal_has_a_bar_for_the_whole_sweep_too() -> None:

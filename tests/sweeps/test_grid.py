@@ -70,7 +70,7 @@ def test_a_preset_is_a_field_like_any_other() -> None:
         ({"levels": [1, 1.5]}, "levels must be a whole number, found 1.5"),
         ({"methods": [["ugs"]]}, "method must be text"),
         ({"methods": ["ugs", "ase"]}, "ase: unknown method 'ase'; known are random, ugs"),
-        ({"methods": ["ugs", "ugs"]}, "the same search more than once: citeseer-gcn-ugs-model-"),
+        ({"methods": ["ugs", "ugs"]}, "the same search more than once: citeseer-gcn-ugs-teacher-model-"),
         ({"seeds": [3, [0, 1, 2]]}, "the same search more than once"),
         ({"axes": ["model", "graph"], "target_model": 0.5}, "graph: target_model never changes on the graph axis"),
         ({"method_options": {"ugs": {"a": 1}}}, "method_options.ugs: the grid has no method 'ugs', only ace"),
@@ -92,13 +92,18 @@ def test_names_are_unique_and_safe_for_files() -> None:
 
 def test_a_name_says_what_is_not_the_default_and_does_not_depend_on_the_rest_of_the_grid() -> None:
     alone = plan({"lr": 0.02, "seeds": 10})[0].name
-    assert alone.startswith("citeseer-gcn-ace-model-seeds=10-lr=0.02-")
+    assert alone.startswith("citeseer-gcn-ace-teacher-2-rounds-model-lr=0.02-")
     assert alone in {cell.name for cell in plan({"lr": [0.01, 0.02], "seeds": 10, "methods": ["ugs", "ace"]})}
 
 
 def test_more_levels_are_the_same_search_unless_the_grid_varies_them() -> None:
     assert plan({"levels": 5})[0].name == plan({"levels": 9})[0].name
     assert len({cell.name for cell in plan({"levels": [5, 9]})}) == 2
+
+
+def test_more_seeds_are_the_same_search_unless_the_grid_varies_them() -> None:
+    assert plan({"seeds": 3})[0].name == plan({"seeds": 5})[0].name == plan({})[0].name
+    assert len({cell.name for cell in plan({"seeds": [3, [5, 6]]})}) == 2
 
 
 @pytest.mark.parametrize(

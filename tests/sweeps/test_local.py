@@ -73,7 +73,7 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(tm
 
     def kill(levels: Mapping[str, int]) -> None:
         for name, level in levels.items():
-            if "stuck" in name and level >= 1 and not killed:
+            if "Stuck" in name and level >= 1 and not killed:
                 killed.append(name)
                 os.kill(pipe.process(), signal.SIGKILL)
 
@@ -82,7 +82,7 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(tm
     assert watches.failures == [(killed[0], "its worker was killed by SIGKILL", True)]
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / killed[0], "resume")) == 1
-    assert "random (labels)" in (tmp_path / "out" / "report.html").read_text()
+    assert "random" in (tmp_path / "out" / "report.html").read_text()
     for cell in result.cells:
         aceglt.search(device="cpu", out=tmp_path / "alone" / "runs" / cell["name"], **cell["config"])
     assert tickets(tmp_path / "out") == tickets(tmp_path / "alone") != {}

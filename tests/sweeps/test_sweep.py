@@ -189,7 +189,7 @@ def test_a_search_whose_worker_is_killed_continues_to_the_same_end(engine: type[
 def test_a_search_that_fails_again_and_again_is_given_up_and_the_rest_goes_on(
     engine: type[_Engine], tmp_path: Path
 ) -> None:
-    engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs-joint" in job.name else None)
+    engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs-labels-joint" in job.name else None)
     result = aceglt.sweep(grid(tmp_path), tmp_path / "out", retries=2)
     [failed] = result.failed
     assert failed["error"] == "boom"
@@ -266,7 +266,7 @@ def test_a_search_in_use_for_long_is_an_error_that_may_pass(engine: type[_Engine
         ({"levles": 3}, "unknown key 'levles'"),
         ({"datasets": ["tiny.npz", "nowhere.npz"]}, "nowhere"),
         ({"methods": ["ugs", "ace"], "method_options": {"rounds": 2}}, "method ugs has no option 'rounds'"),
-        ({"split": ["given", "random:1"]}, "split=random.1"),
+        ({"split": ["given", "random:1"]}, "split=random-1"),
         ({"backbones": ["gcn", "nomodule:Net"]}, "cannot import nomodule"),
     ],
 )
@@ -336,8 +336,8 @@ def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -
     grid(tmp_path)
     outcome = _command(tmp_path, GRID)
     assert outcome.exit_code == 0, outcome.output
-    assert "tiny-gcn-random-model" in outcome.stdout.replace("\n", "")
-    assert "2/2 tiny-gcn-ugs-model" in outcome.stderr
+    assert re.search(r"^random +[\d.]+ ", outcome.stdout, re.MULTILINE)
+    assert "2/2 tiny-gcn-ugs-teacher-model" in outcome.stderr
     assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
 
 
@@ -346,7 +346,7 @@ def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine:
     engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs" in job.name else None)
     outcome = _command(tmp_path, GRID)
     assert outcome.exit_code == 1
-    assert re.search(r"failed: boom \(log: .*/out/logs/tiny-gcn-ugs-model-\S+\.log\)", outcome.stdout)
+    assert re.search(r"failed: boom \(log: .*/out/logs/tiny-gcn-ugs-teacher-model-\S+\.log\)", outcome.stdout)
     assert "given up: boom" in outcome.stderr
 
 
@@ -354,3 +354,52 @@ def test_the_command_refuses_a_bad_grid_in_one_line(engine: type[_Engine], tmp_p
     outcome = _command(tmp_path, "levles = 3\n")
     assert outcome.exit_code == 2
     assert outcome.stderr == "error: unknown key 'levles' in the grid; did you mean 'levels'?\n"
+
+
+def test_seeds_are_added_to_a_finished_sweep(engine: type[_Engine], tmp_path: Path) -> None:
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    more = aceglt.sweep(grid(tmp_path, seeds=3), tmp_path / "out")
+    assert [cell["results"]["seeds"] for cell in more.cells] == [[0, 1, 2]] * 4
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
+    alone = aceglt.search(device="cpu", **more.cells[0]["config"])
+    assert timeless(more.cells[0]["results"]) == timeless(alone.results)
+
+
+def test_a_sweep_is_shown_opened_and_reported_by_its_folder(engine: type[_Engine], tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    again = aceglt.load_sweep(tmp_path / "out")
+    assert repr(again) == repr(result)
+    assert max(map(len, repr(again).splitlines()[1:])) <= 80
+    assert len(again.to_dataframe()) == 4 * 3 * 2
+    assert "<table" in again._repr_html_()
+    shown = CliRunner().invoke(cli.app, ["show", str(tmp_path / "out"), "--levels"], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0, shown.output
+    assert "random" in shown.stdout
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(cli.app, ["report", str(tmp_path / "out"), "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert text.count("plotly.js v") == 1
+    assert not list((tmp_path / "out").glob("runs/*/report.html"))
+
+
+def test_losing_levels_and_deviations_are_in_the_tables(engine: type[_Engine], tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    with open(tmp_path / "out" / "levels.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * 3
+    last = result.cells[0]["results"]["levels"][-1]["test"]
+    row = rows[2]
+    assert (row["ran"], row["level"]) == ("random", "2")
+    assert float(row["test"]) == pytest.approx(sum(last) / 2)
+    assert float(row["test_std"]) == pytest.approx(abs(last[0] - last[1]) / 2**0.5)
+    with open(tmp_path / "out" / "sweep.csv", newline="") as file:
+        first = next(csv.DictReader(file))
+    assert float(first["last_test"]) == pytest.approx(sum(last) / 2)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"cells": 3}', '{"cells": [{"name": "x"}]}', "not JSON"])
+def test_a_damaged_sweep_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.json").write_text("{}")
+    (tmp_path / "sweep.json").write_text(content)
+    with pytest.raises(RunError, match=r"sweep\.json: damaged"):
+        aceglt.load_sweep(tmp_path)

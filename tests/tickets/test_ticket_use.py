@@ -235,12 +235,12 @@ def test_weights_that_are_no_numbers_are_refused(value: float, saved: Path) -> N
         Ticket.load(saved)
 
 
-def test_a_ticket_of_the_users_own_model_says_what_it_cannot_do() -> None:
+def test_a_ticket_of_the_users_own_model_says_what_it_needs() -> None:
     ticket = random_ticket(alive=0.5)
     own = replace(ticket, config=ticket.config.replace(backbone="mine:Model"))
     assert own.apply(graph()).num_edges < graph().num_edges
     for attempt in (own.model, lambda: own.predict(graph()), lambda: own.export("nowhere")):
-        with pytest.raises(TicketError, match="mine:Model, which has no compact form"):
+        with pytest.raises(TicketError, match="mine:Model; to run that code, name it again"):
             attempt()
 
 

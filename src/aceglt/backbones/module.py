@@ -56,7 +56,7 @@ class ModuleBackbone(Backbone):
         self, model: Any, graph: Graph, x: Tensor, out_features: int, prunable: Prunable | None = None
     ) -> None:
         self.name = name_of(model)
-        self._make = _maker(model, self.name, x.shape[1], out_features)
+        self._make = maker(model, self.name, x.shape[1], out_features)
         self._graph, self._x = graph, x
         self._module = self._build(0).to(x.device)
         found = probe(self._module, self.name, graph, x, out_features)
@@ -71,6 +71,7 @@ class ModuleBackbone(Backbone):
         self.prunable = Layout(tuple((name, tuple(p.shape)) for name, p in trained.items() if name in chosen))
         self.other = Layout(tuple((name, tuple(p.shape)) for name, p in others.items()))
         self.buffers = frozenset(state)
+        self.unused = frozenset(parameters) - trained.keys() - self.buffers
         self._dtypes = {name: None if tensor.is_floating_point() else tensor.dtype for name, tensor in state.items()}
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
@@ -139,7 +140,7 @@ class ModuleBackbone(Backbone):
         return plain
 
 
-def _maker(model: Any, name: str, in_features: int, out_features: int) -> Callable[[], Module]:
+def maker(model: Any, name: str, in_features: int, out_features: int) -> Callable[[], Module]:
     """A function that makes the model anew, its weights drawn from torch's generator."""
     if isinstance(model, Module):
         if not callable(getattr(model, "reset_parameters", None)):

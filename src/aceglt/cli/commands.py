@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,16 +14,24 @@ from aceglt.cli.options import command, read_seeds
 from aceglt.cli.shell import console, errors, say
 from aceglt.errors import ConfigError
 
+if TYPE_CHECKING:
+    from aceglt.tickets.ticket import Ticket
+
 
 @command
 def show(path: Path, *, levels: bool = False) -> None:
-    """Say what a run found, in ten lines, or what a ticket is."""
+    """Say what a run found, in ten lines, what a sweep found, or what a ticket is."""
     from aceglt.report import terminal as pages
     from aceglt.runs.directory import is_run, results_of
 
+    if (path / "grid.json").is_file():
+        from aceglt.sweeps.merged import load_sweep
+
+        pages.print_sweep(console, load_sweep(path), levels)
+        return
     if path.is_dir():
         if not is_run(path):
-            raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+            raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
         pages.print_run(console, path, results_of(path), levels)
         return
     from aceglt.tickets.ticket import Ticket
@@ -33,7 +41,7 @@ def show(path: Path, *, levels: bool = False) -> None:
 
 @command
 def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
-    """Write one self-contained page about a run, or about several side by side."""
+    """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
     from aceglt.report import load_runs, write_report
     from aceglt.report.static import check_static, write_static
 
@@ -72,27 +80,34 @@ def search(
 ) -> None:
     """Find graph lottery tickets. Without options: ace with a teacher, a GCN, CiteSeer, 10 levels, 3 seeds.
 
-    Killed or interrupted, the same command continues where it stopped; with more --levels, a finished run goes on.
+    Killed or interrupted, the same command continues where it stopped; with more --levels or --seeds, a finished run
+    goes on.
+
+    \b
+    Examples:
+      aceglt search --dataset cora --method ugs --axis graph --seeds 10
+      aceglt search --dataset my_graph.npz --target-model 0.9 --out runs/mine
+      aceglt search --backbone my_module:MyModel --preset quick
+      aceglt search --method ace -m rounds=6 -m exchange=0.05
     """
     from aceglt import runner
     from aceglt.config import resolve
     from aceglt.config.own import take
-    from aceglt.methods.base import level_epochs
     from aceglt.methods.build import build_method
-    from aceglt.report.progress import SearchProgress
     from aceglt.runs.directory import default_name
+    from aceglt.searches.progress import SearchProgress
     from aceglt.sweeps.tune import read_settings
     from aceglt.training import processes
 
     settings = settings if config_file is None else read_settings(config_file, settings)
     names, own = take(settings)
     config = resolve(**names)
-    cost = level_epochs(build_method(config, own), config.scoring_epochs, config.training.epochs)
     path = out or Path(default_name(config))
-    with SearchProgress(errors, config.stopping.levels, config.training.epochs, cost, len(config.seeds)) as progress:
+    with SearchProgress(errors, config, build_method(config, own)) as progress:
         result = runner.search(
             out=path, device=device, data_root=data_root, tickets=tickets, runs_at_once=runs_at_once,
-            tensorboard=tensorboard, observer=progress, command=shlex.join(["aceglt", *sys.argv[1:]]), **settings,
+            tensorboard=tensorboard, observer=progress, progress=False,
+            command=shlex.join(["aceglt", *sys.argv[1:]]), **settings,
         )  # fmt: skip
     if not processes.leads():
         return
@@ -100,7 +115,7 @@ def search(
 
     print_run(console, path, result.results, levels=True)
     for note in result.notes:
-        console.print(f"no report: {note}", highlight=False, markup=False)
+        say(f"note: {note}")
 
 
 @command
@@ -218,6 +233,20 @@ def reproduce(
     listing.print_reproduction(console, result)
 
 
+def _ticket(path: Path) -> Ticket:
+    """A ticket by its file, or the best of a run by the run's folder."""
+    from aceglt.report.terminal import best_tickets
+    from aceglt.runs.directory import is_run, results_of
+    from aceglt.tickets.ticket import Ticket
+
+    if not is_run(path):
+        return Ticket.load(path)
+    found = best_tickets(path, results_of(path))
+    if not found:
+        raise ConfigError(f"{path}: the run keeps no ticket; search with --tickets best or all")
+    return Ticket.load(found[0])
+
+
 @command
 def evaluate(
     ticket: Path,
@@ -232,13 +261,12 @@ def evaluate(
     metric: str | None = None,
 ) -> None:
     """Is it winning? Retrain a ticket in isolation, from its initial weights and from fresh ones, beside dense."""
-    from aceglt.report.progress import SearchProgress
     from aceglt.report.terminal import print_evaluation
+    from aceglt.searches.progress import TrainingProgress
     from aceglt.tickets.evaluation import evaluate as run_evaluation
-    from aceglt.tickets.ticket import Ticket
 
-    loaded = Ticket.load(ticket)
-    with SearchProgress(errors, 3, loaded.config.training.epochs, loaded.config.training.epochs, seeds) as progress:
+    loaded = _ticket(ticket)
+    with TrainingProgress(errors, 4 * loaded.config.training.epochs * seeds) as progress:
         result = run_evaluation(
             loaded, seeds=seeds, device=device, data_root=data_root, dataset=dataset, observer=progress,
             backbone=backbone, loss=loss, metric=metric, deterministic=deterministic,
@@ -255,14 +283,14 @@ def predict(
     device: str = "auto",
     data_root: Path | None = None,
     dataset: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
     from aceglt.tickets.export import write_csv
-    from aceglt.tickets.ticket import Ticket
     from aceglt.training.setup import pick_device
 
-    loaded = Ticket.load(ticket)
-    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device))
+    loaded = _ticket(ticket)
+    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone)
     write_csv(out, probabilities, loaded.several)
     say(f"{len(probabilities):,} predictions: {out}")
 
@@ -277,15 +305,15 @@ def bench(
     device: str = "auto",
     data_root: Path | None = None,
     dataset: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
     from aceglt.files import write_json
     from aceglt.report.terminal import print_benchmark
     from aceglt.tickets.bench import benchmark, write_plot
-    from aceglt.tickets.ticket import Ticket
 
-    loaded = Ticket.load(ticket)
-    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats)
+    loaded = _ticket(ticket)
+    result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats, backbone=backbone)
     print_benchmark(console, result)
     if json_file is not None:
         write_json(json_file, result.to_dict())
@@ -294,9 +322,7 @@ def bench(
 
 
 @command
-def export(ticket: Path, out: Path, *, format: str = "pyg") -> None:
+def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None = None) -> None:
     """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
-    from aceglt.tickets.ticket import Ticket
-
-    path = Ticket.load(ticket).export(out, format)
+    path = _ticket(ticket).export(out, format, backbone)
     say(f"exported: {path} (see its README.md)")

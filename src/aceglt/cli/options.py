@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from aceglt.cli.shell import app, guarded
+from aceglt.cli.shell import Command, app, guarded
 from aceglt.config import MAX_SEEDS, SETTINGS, hints
 from aceglt.errors import ConfigError
 
@@ -20,6 +19,8 @@ _HELP = json.loads(Path(__file__).with_name("help.json").read_text())
 """Of every parameter of a command: of several by its name, of one by `command.name`."""
 _NAMES = {"list_": ["--list"], "config_file": ["--config"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
 _TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce.split")
+COMMON = ("dataset", "backbone", "method", "axis", "levels", "seeds", "epochs", "preset", "device", "out")
+"""The options of a search that its help shows; --help-all has the rest."""
 _PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 
 
@@ -28,15 +29,27 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters = signature(function, eval_str=True).parameters
     _declare(function, [_with_help(function.__name__, part) for part in parameters.values()])
     made = _with_settings(function) if "settings" in parameters else function
-    app.command()(guarded(made))
+    first = (function.__doc__ or "").partition("\n")[0]
+    kind = type("Command", (Command,), {"common": COMMON if "settings" in parameters else ()})
+    app.command(cls=kind, short_help=first)(guarded(made))
     return function
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta[Command.all_of_it] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show every option and exit.")
 
 
 def _with_help(command: str, part: Parameter) -> Parameter:
     if part.name == "settings":
         return part
     place = f"{command}.{part.name}"
-    help = escape(_HELP.get(place) or _HELP[part.name])
+    help = _HELP.get(place) or _HELP[part.name]
     if part.kind is not Parameter.KEYWORD_ONLY:
         return part.replace(annotation=Annotated[part.annotation, typer.Argument(help=help, show_default=False)])
     flag = [f"--{part.name.replace('_', '-')}"] if part.annotation is bool else []
@@ -60,10 +73,12 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
         sources = {name: context.get_parameter_source(name) for name in SETTINGS}
         chosen = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
         settings = {name: _READERS[name](value) if name in _READERS else value for name, value in chosen.items()}
+        del values["help_all"]
         command(settings=settings, **{part.name: values[part.name] for part in own})
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    _declare(wrapper, [context, *map(_parameter, SETTINGS), *own])
+    whole = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _HELP_ALL])
+    _declare(wrapper, [context, *map(_parameter, SETTINGS), *own, whole])
     return wrapper
 
 
@@ -73,7 +88,7 @@ def _parameter(name: str) -> Parameter:
     about = field.metadata
     flag = kind is bool and about["options"]
     text = {"seeds": str, "prunable": list[str], "method_options": list[str]}
-    help = escape(about["help"].format(default=field.default))
+    help = about["help"].format(default=field.default)
     made = typer.Option(*about["options"], help=help, rich_help_panel=about["panel"], show_default=about["shown"])
     default = False if flag else field.default if about["shown"] else None
     wanted = bool if flag else text.get(name, kind) | None

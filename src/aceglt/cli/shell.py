@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
+from aceglt.config.checks import ELSEWHERE
 from aceglt.errors import AcegltError
 
 app = typer.Typer(
@@ -19,8 +21,47 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # whose tables cut off long names
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class Command(TyperCommand):
+    """Help in plain lines, in which nothing is cut off; where some options are `common`, those alone unless all are
+    asked for."""
+
+    common: ClassVar[Sequence[str]] = ()
+    all_of_it = "aceglt.help_all"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """An option by its name in another library is answered with its name here."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as problem:
+            unknown: Any = problem  # typer's own copy of click's NoSuchOption
+            near = ELSEWHERE.get(getattr(unknown, "option_name", "").lstrip("-").replace("-", "_"))
+            if near is not None:
+                unknown.possibilities = [f"--{near.replace('_', '-')}"]
+            raise
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        few = self.common and not ctx.meta.get(self.all_of_it)
+        parameters = self.get_params(ctx)
+        if few:
+            order = [*self.common, "help_all", "help"]
+            parameters = sorted((p for p in parameters if p.name in order), key=lambda p: order.index(str(p.name)))
+        for parameter in parameters:
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                place = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                panel = None if few else getattr(parameter, "rich_help_panel", None)
+                panels.setdefault(panel or place, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
 console = Console()
 errors = Console(stderr=True)
 

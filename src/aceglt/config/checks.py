@@ -59,6 +59,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     kinds |= {wider for kind, wider in ((float, int), (tuple, list)) if kind in kinds}
     if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        words |= {tuple[int, ...]: "a whole number or a list of whole numbers"}
         raise ConfigError(
             f"{name} must be {words.get(hint, getattr(hint, '__name__', hint))}, found {shortened(value)}"
         )
@@ -73,7 +74,20 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         raise ConfigError(f"{name} must be text without control characters, found {shortened(value)}")
 
 
+ELSEWHERE = {
+    "learning_rate": "lr", "step_size": "lr", "wd": "weight_decay", "decay": "weight_decay", "l2": "weight_decay",
+    "hidden_channels": "hidden", "hidden_dim": "hidden", "hidden_size": "hidden", "hidden_units": "hidden",
+    "num_hidden": "hidden", "width": "hidden", "num_layers": "layers", "n_layers": "layers", "depth": "layers",
+    "num_epochs": "epochs", "n_epochs": "epochs", "max_epochs": "epochs", "seed": "seeds", "n_seeds": "seeds",
+    "num_seeds": "seeds", "random_state": "seeds", "model": "backbone", "gnn": "backbone", "net": "backbone",
+    "data_name": "dataset", "graph": "dataset", "num_levels": "levels", "n_levels": "levels",
+    "sparsity": "target_model", "target": "target_model", "target_sparsity": "target_model",
+    "loss_fn": "loss", "criterion": "loss", "pruner": "method", "algorithm": "method",
+}  # fmt: skip
+"""What other libraries call a setting."""
+
+
 def suggest(word: str, known: Sequence[str]) -> str:
     """The end of a message about an unknown word: the nearest known one, or all of them."""
-    close = difflib.get_close_matches(word, known, n=1)
+    close = [near] if (near := ELSEWHERE.get(word)) in known else difflib.get_close_matches(word, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"

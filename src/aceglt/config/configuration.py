@@ -20,7 +20,7 @@ from aceglt.config.groups import (
     TaskOptions,
     Training,
 )
-from aceglt.config.methods import METHOD_OPTIONS, complete
+from aceglt.config.methods import METHOD_OPTIONS, complete, label
 from aceglt.config.own import is_own
 from aceglt.config.presets import PRESETS
 from aceglt.errors import ConfigError
@@ -48,7 +48,12 @@ def _check_seeds(name: str, seeds: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, init=False)
 class Config(Group):
-    """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`."""
+    """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`.
+
+    Example:
+        >>> aceglt.Config(lr=0.1).replace(method="ugs").label
+        'ugs (teacher)'
+    """
 
     dataset: str = setting(
         "citeseer", "citeseer (embedded), cora, amazon-photo … (aceglt datasets lists them), or a .npz file.",
@@ -135,6 +140,11 @@ class Config(Group):
         """How long a level's scores are trained."""
         given = self.scoring.score_epochs
         return self.training.epochs if given is None else min(given, self.training.epochs)
+
+    @property
+    def label(self) -> str:
+        """What runs: the method, what trains its scores, and its rounds."""
+        return label(self.method, self.scoring.signal, self.method_options)
 
     def flat(self) -> dict[str, Any]:
         """All settings without their groups; None for options that the backbone or the task does not have."""

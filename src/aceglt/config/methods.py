@@ -17,6 +17,8 @@ class MethodOptions(Group):
     """The hyper-parameters of a method."""
 
     name: ClassVar[str]
+    scored: ClassVar[bool] = True
+    """Whether it trains scores, by the labels or with a teacher."""
     usual: ClassVar[Mapping[str, Any]] = {}
     """Defaults of any settings that are others with this method."""
     sets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -29,7 +31,8 @@ class MethodOptions(Group):
 @dataclass(frozen=True)
 class RandomOptions(MethodOptions):
     name: ClassVar[str] = "random"
-    usual: ClassVar[Mapping[str, Any]] = {"signal": "labels"}  # it has no scores
+    scored: ClassVar[bool] = False
+    usual: ClassVar[Mapping[str, Any]] = {"signal": "labels"}
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,17 @@ def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
     check_names(method, given, list(settings_of(kind)))
     return asdict(kind(**{**kind.sets.get(str(given.get("reading")), {}), **given}))
+
+
+def label(method: str, signal: str, options: Mapping[str, Any]) -> str:
+    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `random`; one's own by its class."""
+    kind = METHOD_OPTIONS.get(method)
+    if kind is None:
+        return method.rpartition(":")[2]
+    rounds, reading = options.get("rounds"), options.get("reading", "default")
+    told = ([signal] if kind.scored else []) + ([] if reading == "default" else [reading])
+    told += [] if rounds is None else [f"{rounds} round{'' if rounds == 1 else 's'}"]
+    return f"{method} ({', '.join(told)})" if told else method
 
 
 def check_names(method: str, given: Mapping[str, Any], known: list[str]) -> None:

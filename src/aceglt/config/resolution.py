@@ -18,6 +18,10 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     """The configuration of a preset for the chosen dataset and backbone, with explicit choices on top of it.
 
     Choices that are None count as not made. `seeds` may be a number: that many seeds from 0.
+
+    Example:
+        >>> aceglt.resolve("quick", method="ugs", seeds=2).training.epochs
+        100
     """
     one_of(*PRESETS)("preset", preset)
     made = _made(choices)

@@ -43,6 +43,7 @@ def load_npz(path: str | Path) -> GraphData:
     damaged or too big, and for arrays that are missing, of the wrong type or shape, or contradict each other.
     """
     path = Path(path).expanduser()
+    _check_kind(path)
     return graph_of(path.stem, path, read_arrays(path, _NAMES))
 
 
@@ -53,6 +54,8 @@ def save_npz(path: str | Path, data: Any) -> None:
     Sparse features are written as such, and so are dense ones with less than a third of their entries non-zero. Raises
     `DataError` for data that `load_npz` would refuse.
     """
+    if isinstance(data, str | Path):
+        raise DataError("save_npz takes the path first, then the data: save_npz('graph.npz', data)")
     path, tensors = Path(path).expanduser(), {}
     for name in ("x", "edge_index", "y", *_MASKS, *_EDGES):
         if isinstance(values := getattr(data, name, None), torch.Tensor):
@@ -79,6 +82,15 @@ def save_npz(path: str | Path, data: Any) -> None:
 def graph_of(name: str, path: Path, arrays: dict[str, Array]) -> GraphData:
     """The graph of checked arrays; `path` is for messages."""
     return _Reader(name, path, arrays).graph()
+
+
+def _check_kind(path: Path) -> None:
+    """Say what to call for files that others read."""
+    if path.suffix in (".pt", ".pth"):
+        raise DataError(
+            f"{path}: a file of torch, which is not read, since it may run code; if it is yours, load it and pass the "
+            f"Data to aceglt.search, or write it with aceglt.datasets.save_npz('{path.stem}.npz', torch.load('{path}'))"
+        )
 
 
 class _Reader:
@@ -170,7 +182,8 @@ class _Reader:
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         expected = f"{kind} [{sizes}]"
         if name not in self.arrays:
-            raise self.wrong(name, f"no such array, only {', '.join(self.arrays) or 'others'}", expected)
+            found = f"no such array, only {', '.join(self.arrays) or 'others'}"
+            raise self.wrong(name, found, f"{expected}; aceglt.datasets.save_npz writes such a file from a PyG Data")
         array = self.arrays[name]
         fits = array.ndim == len(shape) and all(
             want is None or size == want for size, want in zip(array.shape, shape, strict=True)

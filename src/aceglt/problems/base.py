@@ -82,6 +82,10 @@ class Problem(ABC):
 
         `options` are the task's own, as `Config.task_options` has them, and for nodes the name of a `metric`.
         Raises DataError with the first thing that is wrong.
+
+        Example:
+            >>> aceglt.Problem.from_data(data).metric
+            'accuracy'
         """
         name = name or getattr(data, "name", None) or "data"
         check_one_graph(data, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import combinations
 from typing import Any
 
@@ -37,9 +38,12 @@ def attribute(data: Any, name: str, part: str) -> Tensor:
     """A tensor that the data must have."""
     value = getattr(data, part, None)
     if not isinstance(value, Tensor):
-        raise DataError(
-            f"{name}: needs a tensor `{part}`, found {'nothing' if value is None else type(value).__name__}"
-        )
+        found, way_out = "nothing" if value is None else type(value).__name__, ""
+        if hasattr(value, "toarray"):  # of scipy
+            way_out = f"; torch.from_numpy({part}.toarray()) is one, and torch.sparse_csr_tensor keeps it sparse"
+        elif hasattr(value, "__array__"):
+            way_out = f"; torch.as_tensor({part}) is one"
+        raise DataError(f"{name}: needs a tensor `{part}`, found {found}{way_out}")
     return value.detach().cpu()
 
 
@@ -123,8 +127,12 @@ def checked_labels(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int, l
     masks = {split: attribute(data, name, f"{split}_mask") for split in _SPLITS}
     for split, mask in masks.items():
         if mask.dtype != torch.bool or mask.shape != (num_nodes,):
+            way_out = ""
+            if not mask.is_floating_point() and mask.dim() == 1 and mask.dtype != torch.bool:
+                way_out = f"; of indices, make torch.zeros({num_nodes}, dtype=torch.bool).index_fill(0, indices, True)"
             raise DataError(
-                f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes, {_found(mask)}"
+                f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes (a mask, not indices), "
+                f"{_found(mask)}{way_out}"
             )
         if not bool(mask.any()):
             raise DataError(
@@ -153,8 +161,13 @@ def _check_classes_of(splits: dict[str, Tensor], count: int, name: str) -> None:
     if min(int(y.min()) for y in splits.values()) < 0:
         raise DataError(f"{name}: y has a negative class at a node of the split")
     missing = sorted(set(range(count)) - set(splits["train"].tolist()))
+    there = set(torch.cat(list(splits.values())).tolist())
+    if missing and missing == list(range(min(there))):
+        raise DataError(f"{name}: the classes in y begin with {min(there)}, not 0; subtract {min(there)} from y")
     if missing:
-        raise DataError(f"{name}: no training node has class {', '.join(map(str, missing))} (classes 0 to {count - 1})")
+        first = ", ".join(map(str, missing[:5])) + (f" … ({len(missing)} of {count})" if len(missing) > 5 else "")
+        gaps = "; without gaps they are torch.unique(y, return_inverse=True)[1]" if not there >= set(missing) else ""
+        raise DataError(f"{name}: no training node has class {first} (classes 0 to {count - 1}){gaps}")
 
 
 def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | None:
@@ -180,7 +193,8 @@ def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]
         raise DataError(f"{name}: y has {num_classes} class; classification needs two or more")
     if num_classes > num_nodes:
         raise DataError(
-            f"{name}: y has class {num_classes - 1}, but there are {num_nodes} nodes; number classes from 0"
+            f"{name}: y has class {num_classes - 1}, but there are {num_nodes} nodes; number classes from 0, without "
+            "gaps: torch.unique(y, return_inverse=True)[1]"
         )
     return y, num_classes
 
@@ -191,5 +205,11 @@ def _checked_answers(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]
         raise DataError(
             f"{name}: y with several labels must hold 0, 1 or NaN for each of the {num_nodes} nodes, {_found(y)} with "
             "other values or sizes"
+        )
+    if bool((answers.sum(dim=1) == 1).all()):
+        logging.getLogger("aceglt").warning(
+            "%s: y has one 1 in each row, as a one-hot code; it is read as several labels per node and measured by "
+            "ROC-AUC. For one class per node, give y.argmax(dim=1)",
+            name,
         )
     return answers, y.shape[1]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from aceglt.errors import AcegltError, ConfigError, RunError, printable
 from aceglt.files import parse_json, write_atomic
 from aceglt.report.page import render
-from aceglt.report.view import RunView, text
+from aceglt.report.view import NAMING, RunView, distinct_names
 from aceglt.runs.directory import RunDir, is_run, results_of
 
 __all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "write_report"]
-
-NAMING = ("dataset", "backbone", "task", "axis", "preset")
-"""What is added to the names of runs that differ in it."""
 
 
 class ReportUnavailable(AcegltError):  # noqa: N818
@@ -45,14 +41,25 @@ def write_report(runs: Sequence[RunView], path: Path) -> None:
 def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
     """Runs, finished or not, for a report that will lie in `folder`, each with a name of its own.
 
+    A sweep's folder stands for all of its searches that have results.
+
     Raises:
         ConfigError: a path is no run directory, or comes twice.
         RunError: a run has no results yet, or they are damaged.
     """
+    paths = [run for path in paths for run in _runs_in(path)]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("a run directory is given twice; name each once")
-    runs = [_load(path, folder) for path in paths]
-    return [replace(run, name=name) for run, name in zip(runs, distinct_names(runs, paths), strict=True)]
+    return distinct_names([_load(path, folder) for path in paths])
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if is_run(path) or not (path / "grid.json").is_file():
+        return [path]
+    found = [run.parent for run in sorted(path.glob("runs/*/results.json"))]
+    if not found:
+        raise RunError(f"{path}: no search of this sweep has results yet")
+    return found
 
 
 def _load(path: Path, folder: Path) -> RunView:
@@ -60,8 +67,9 @@ def _load(path: Path, folder: Path) -> RunView:
         raise ConfigError(f"{path} is not a run directory (it has no config.json)")
     run = RunDir(path)
     tickets = [os.path.relpath(ticket, folder) for ticket in sorted(run.tickets.glob("level_*.safetensors"))]
-    view = RunView("", dict(results_of(path)), run.read_config().to_dict(), _command(run.events), tickets)
-    view = replace(view, name=f"{text(view, 'method')} ({text(view, 'signal')})")
+    found = dict(results_of(path))
+    known = (run.read_environment(), run.read_savings(), str(path))
+    view = RunView(str(found["label"]), found, run.read_config().to_dict(), _command(run.events), tickets, *known)
     try:
         render([view], "")
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
@@ -77,12 +85,3 @@ def _command(log: Path) -> str:
             if isinstance(found, dict) and found.get("command"):
                 return printable(str(found["command"]))
     return "not recorded"
-
-
-def distinct_names(runs: Sequence[RunView], paths: Sequence[Path]) -> list[str]:
-    """Each run's name, then what else differs between the runs, then the folder where that is not enough."""
-    differing = [field for field in NAMING if len({text(run, field) for run in runs}) > 1]
-    values = [[text(run, field) for field in differing] for run in runs]  # a graph in a file by the file's name
-    short = [[Path(value).name if value.endswith(".npz") else value for value in of_run] for of_run in values]
-    names = [", ".join([run.name, *of_run]) for run, of_run in zip(runs, short, strict=True)]
-    return [f"{name}, {path}" if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]

@@ -7,14 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aceglt.report.view import PHASES, READINGS, SIDES, RunView, changes_of, seconds_of
-from aceglt.report.wording import percent, plus_minus
+from aceglt.report.view import PHASES, READINGS, RunView, changes_of, seconds_of, text
+from aceglt.searches.sketch import NEUTRAL, PALETTE
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.wording import SIDES, percent, plus_minus
 
-# Okabe and Ito's colours, their light ones darkened: each stands out from white and from the dark page.
-PALETTE = ("#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon")
-NEUTRAL = "#808080"
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
@@ -23,7 +21,8 @@ Trace = dict[str, Any]
 def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
     """Metric against sparsity for runs of one setting; `colours[i]` is the place of run i in the palette."""
     readings = {key: word for key, word in READINGS.items() if any(key in run.readings for run in runs)}
-    low, high = _range(runs)
+    shown = {key: _range(runs, [key]) for key in readings} | {"Both": _range(runs, list(readings))}
+    low, high = shown["Both"]
     traces = [trace for reading in readings for trace in _dense_lines(runs, reading)]
     for run, colour in zip(runs, colours, strict=True):
         for (reading, word), dash in zip(readings.items(), ("solid", "dashdot"), strict=False):
@@ -34,8 +33,17 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
             line = {"color": _shade(colour), "width": 1.5, "dash": "dot"}
             more = {"legendgroup": f"run {colour}", "showlegend": False, "meta": "always"}
             traces.append(_straight([x] * 21, _points(low, high), text, line, **more))
-    yaxis = {"title": {"text": f"{_safe(runs[0].metric)} (%)"}, "range": [low, high]}
-    return _against_sparsity(runs, traces, readings, yaxis)
+    first = next(iter(readings))
+    yaxis = {"title": {"text": f"{_safe(runs[0].metric)} (%)"}, "range": list(shown[first])}
+    return {**_against_sparsity(runs, traces, readings, yaxis), "ranges": shown}
+
+
+def as_plotly(figure: Figure) -> Any:
+    """The same for plotly in Python, with what is shown first."""
+    from plotly.graph_objects import Figure as Drawing
+
+    shown = [trace for trace in figure["traces"] if trace["visible"]]
+    return Drawing(shown, {**figure["layout"], "hovermode": "closest", "template": "plotly_white"})
 
 
 def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:
@@ -46,7 +54,7 @@ def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figur
         for run, colour in zip(runs, colours, strict=True)
         for trace in _curve(run, changes_of(run, side), f"{run.name}, {side}", side, colour, dash)
     ]
-    yaxis = {"title": {"text": "change of rank (% of all places)"}, "rangemode": "tozero"}
+    yaxis = {"title": {"text": "change of rank (% of all places)"}}
     sides = {"edges": "edges", "weights": "weights"}
     return _against_sparsity(runs, traces, sides, yaxis) if traces else None
 
@@ -74,10 +82,28 @@ def _against_sparsity(
     """The first of the readings is shown, until another is chosen."""
     first = next(iter(readings))
     xaxis = {"title": {"text": f"{SIDES[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]}
+    if text(runs[0], "axis") == "joint":
+        xaxis |= _both_sparsities(runs)
     return {
         "traces": [{**trace, "visible": trace["meta"] in (first, "always")} for trace in traces],
         "readings": [[key, word.capitalize()] for key, word in readings.items()],
         "layout": {"xaxis": xaxis, "yaxis": yaxis},
+    }
+
+
+def _both_sparsities(runs: Sequence[RunView]) -> dict[str, Any]:
+    """Ticks at levels of the joint axis, weights above edges, as far apart as their words need."""
+    levels = max((run.levels for run in runs), key=len)
+    ticks = [(0.0, 0.0)]
+    for level in levels:
+        here = (100 * level["model_sparsity"], 100 * level["graph_sparsity"])
+        if here[0] - ticks[-1][0] >= 0.1 * _right(runs):
+            ticks.append(here)
+    return {
+        "title": {"text": "weights pruned (%)<br>edges pruned (%)", "standoff": 12},
+        "automargin": True,
+        "tickvals": [weights for weights, _ in ticks],
+        "ticktext": [f"{weights:.1f}<br>{edges:.1f}" for weights, edges in ticks],
     }
 
 
@@ -144,7 +170,7 @@ def _bars(run: RunView, phase: str, colour: int) -> Trace:
         "name": _safe(name),
         "x": [number for number, _ in seconds],
         "y": [value for _, value in seconds],
-        "offsetgroup": f"run {colour}",
+        "offsetgroup": _safe(run.name),
         "hovertext": [_safe(f"{name}, level {n}: {0 if s is None else s:.1f} s") for n, s in seconds],
         "hoverinfo": "text",
         "marker": {
@@ -158,16 +184,18 @@ def _bars(run: RunView, phase: str, colour: int) -> Trace:
 
 
 def _hover(name: str, run: RunView, level: Mapping[str, Any], values: Sequence[float]) -> str:
-    where = f"{percent(level[run.sparsity])} of the {SIDES[run.sparsity]} pruned (level {level['level']})"
+    pruned = " and ".join(f"{percent(level[side])} of the {SIDES[side]}" for side in run.varies)
+    where = f"{pruned} pruned (level {level['level']})"
     return f"{_safe(name)}<br>{plus_minus(values)} %<br>{where}"
 
 
-def _range(runs: Sequence[RunView]) -> tuple[float, float]:
+def _range(runs: Sequence[RunView], readings: Sequence[str]) -> tuple[float, float]:
+    """From the lowest to the highest of some readings, deviations included."""
     entries = [
         entry[reading]
         for run in runs
         for entry in (run.dense, *run.levels)
-        for reading in READINGS
+        for reading in readings
         if entry.get(reading)
     ]
     stats = [mean_std(values) for values in entries]

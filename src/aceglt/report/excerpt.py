@@ -10,9 +10,9 @@ from itertools import combinations
 from typing import Any
 
 from aceglt.report.view import RunView
-from aceglt.report.wording import escape, percent
+from aceglt.searches.wording import escape, percent
 
-WIDTH, HEIGHT, MARGIN = 360, 270, 18
+WIDTH, HEIGHT, MARGIN = 360, 270, 22
 SHADES = 5
 """Classes of importance, each a fifth of all ranks."""
 MOST_LEVELS = 8

@@ -12,8 +12,8 @@ from typing import Any
 
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
-from aceglt.report.view import READINGS, SIDES, RunView, by_setting, macs_of, text
-from aceglt.report.wording import counted, escape, percent, plus_minus
+from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, text
+from aceglt.searches.wording import SIDES, counted, escape, percent, plus_minus
 
 
 def render(runs: Sequence[RunView], plotly_js: str) -> str:
@@ -30,27 +30,32 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         return "".join(part(run) for run in runs)
 
     bands = " Bands: ± one standard deviation over seeds. Dotted: the sparsest level that wins on validation."
-    groups = [(_setting(group[0]), group, colours) for group, colours in by_setting(runs)]
+    groups = [(_setting(group[0]), group, places) for group, places in by_setting(runs)]
     content = {
         "title": escape(_title(runs)),
         "headline": _headlines(runs),
         "metric": escape(_metric(runs)),
         "charts": "".join(
-            chart(sparsity_figure(group, colours), f"{setting}: mean {group[0].metric} against sparsity.", bands)
-            for setting, group, colours in groups
+            chart(sparsity_figure(group, places), f"{setting}: mean {group[0].metric} against sparsity.", bands)
+            for setting, group, places in groups
         )
-        or "<p>Only dense was trained: there is no sparsity to draw it against.</p>",
+        + each(_late)
+        if groups
+        else "<p>Only dense was trained: there is no sparsity to draw it against.</p>",
+        "about": tables.facts_table(runs) + tables.machine_table(runs),
+        "savings": tables.savings_tables(runs),
+        "comparison": "".join(tables.comparison_table(group, setting) for setting, group, _ in groups),
         "winners": tables.winners_table(runs),
         "levels": each(tables.levels_table),
         "fluctuation": "".join(
-            chart(fluctuation_figure(group, colours), f"{setting}: change of ranks between levels.", " Bands as above.")
-            for setting, group, colours in groups
+            chart(fluctuation_figure(group, places), f"{setting}: change of ranks between levels.", " Bands as above.")
+            for setting, group, places in groups
         ),
         "changes": each(tables.fluctuation_table),
         "excerpts": each(lambda run: _excerpt(run, len(runs))),
         "diagnostics": each(tables.diagnostics_table),
         "time": chart(
-            time_figure(runs, range(len(runs))), "Seconds per level.", " All seeds together; hatched: retraining."
+            time_figure(runs, colours(runs)), "Seconds per level.", " All seeds together; hatched: retraining."
         )
         + tables.cost_table(runs),
         "tickets": each(tables.tickets_table),
@@ -72,12 +77,22 @@ def _sections_with(content: dict[str, str]) -> str:
 
 def headline(run: RunView) -> str:
     """What was searched and what came of it, in one sentence."""
-    what = f"{text(run, 'method')} on {text(run, 'dataset')} with {text(run, 'backbone')}"
+    what = f"{run.results.get('label') or text(run, 'method')} on {text(run, 'dataset')} with {text(run, 'backbone')}"
     levels = f"{counted(len(run.levels), 'level')}, " if run.levels else ""
     seeds = counted(len(run.results.get("seeds") or run.dense["val"]), "seed")
     dense = f"dense reaches {_reading(run, run.dense)}"
     warnings = "".join(f" Warning: {warning}." for warning in run.results.get("warnings", []))
     return f"{what} ({text(run, 'axis')} axis, {levels}{seeds}): {dense}; {_outcome(run)}.{warnings}"
+
+
+def _late(run: RunView) -> str:
+    """A note where trainings were at their best close to the end."""
+    late = run.near_the_end
+    if not late:
+        return ""
+    where = f"{counted(len(late), 'level')} of {len(run.levels)} ({', '.join(late)})"
+    told = f"{run.name}: the best epoch of {where} is among the last 5 % of {text(run, 'epochs')} epochs;"
+    return f'<p class="note">{escape(told)} longer training may find better ones.</p>'
 
 
 def _headlines(runs: Sequence[RunView]) -> str:

@@ -52,12 +52,21 @@
 
   const repaint = (more) => Promise.all(charts.map((chart) => Plotly.relayout(chart, { ...theme(), ...more })));
 
-  const show = (chart, shown) => {
+  const show = (chart, shown, range) => {
     const visible = chart.data.map((trace) => trace.meta === "always" || shown.includes(trace.meta));
-    return Plotly.restyle(chart, { visible });
+    return Plotly.update(chart, { visible }, range ? { "yaxis.range": range } : {});
   };
 
-  const addSwitch = (chart, readings) => {
+  // A table that goes on to the right says so until its end is reached.
+  const watchScroll = (box) => {
+    const inner = box.querySelector(".scroll");
+    const look = () => box.classList.toggle("more", inner.scrollWidth - inner.clientWidth - inner.scrollLeft > 4);
+    inner.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(inner);
+    look();
+  };
+
+  const addSwitch = (chart, readings, ranges) => {
     if (readings.length < 2) return;
     const box = document.querySelector(`[data-switch="${chart.dataset.figure}"]`);
     const choices = readings.map(([key, label]) => [[key], label]);
@@ -69,37 +78,44 @@
       button.setAttribute("aria-pressed", String(label === choices[0][1]));
       button.addEventListener("click", () => {
         for (const other of box.children) other.setAttribute("aria-pressed", String(other === button));
-        show(chart, shown);
+        show(chart, shown, ranges && ranges[shown.length > 1 ? "Both" : shown[0]]);
       });
       box.append(button);
     }
   };
 
   const draw = async (chart) => {
-    const { traces, readings, layout: own } = figures[chart.dataset.figure];
+    const { traces, readings, ranges, layout: own } = figures[chart.dataset.figure];
     await Plotly.newPlot(chart, traces, layout(own), config);
     await Plotly.relayout(chart, theme());
-    addSwitch(chart, readings);
+    addSwitch(chart, readings, ranges);
   };
 
   // Pictures one at a time, chosen by a slider; on paper all of them are shown.
   const addSlider = (box) => {
     const slides = Array.from(box.querySelectorAll(".slide"));
     if (slides.length < 2) return;
+    const label = document.createElement("label");
     const slider = document.createElement("input");
+    const told = document.createElement("output");
+    label.className = "slider";
     Object.assign(slider, { type: "range", min: 0, max: slides.length - 1, value: 0 });
     slider.setAttribute("aria-label", "Level, " + box.dataset.slides);
     const choose = () => {
+      const caption = slides[slider.value].querySelector("figcaption").textContent;
       slides.forEach((slide, i) => slide.classList.toggle("chosen", i === Number(slider.value)));
-      slider.setAttribute("aria-valuetext", slides[slider.value].querySelector("figcaption").textContent);
+      slider.setAttribute("aria-valuetext", caption);
+      told.textContent = caption.split(",")[0].replace("level ", "");
     };
     slider.addEventListener("input", choose);
-    box.before(slider);
+    label.append("Level", slider, told);
+    box.before(label);
     choose();
   };
 
   root.classList.add("scripted");
   document.querySelectorAll("[data-slides]").forEach(addSlider);
+  document.querySelectorAll(".scrolls").forEach(watchScroll);
   Promise.all(charts.map(draw)).then(() => {
     root.classList.add("drawn");
     dark.addEventListener("change", () => repaint());

@@ -16,7 +16,7 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.charts import Figure, Trace, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.excerpt import HEIGHT, Scene, arrange, scenes
-from aceglt.report.view import RunView, by_setting
+from aceglt.report.view import RunView, by_setting, colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def _drawings(runs: Sequence[RunView]) -> Iterator[tuple[str, Drawing]]:
         for kind, figure in (("sparsity", sparsity_figure(*group)), ("fluctuation", fluctuation_figure(*group))):
             for key, _ in figure["readings"] if figure else ():
                 yield " ".join([kind, *group[0][0].setting, key]), _draw(figure, (key, "always"))
-    times = time_figure(runs, range(len(runs)))
+    times = time_figure(runs, colours(runs))
     if times is not None:
         yield "time", _draw(times, ("always",))
     for number, run in enumerate(runs, start=1):
@@ -95,6 +95,8 @@ def _draw(figure: Figure | None, shown: Sequence[str]) -> Drawing:
     for name, label, limit in (("xaxis", axes.set_xlabel, axes.set_xlim), ("yaxis", axes.set_ylabel, axes.set_ylim)):
         axis = figure["layout"][name]
         label(_label(axis["title"]["text"]))
+        if "tickvals" in axis:
+            axes.set_xticks(axis["tickvals"], [_label(words) for words in axis["ticktext"]])
         if "range" in axis:
             limit(*axis["range"])
         elif axis.get("rangemode") == "tozero":
@@ -176,4 +178,4 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 def _label(text: str) -> str:
     """Names are to be shown as they are: neither as HTML nor as formulas."""
-    return html.unescape(text).replace("$", r"\$")
+    return html.unescape(text.replace("<br>", "\n")).replace("$", r"\$")

@@ -8,16 +8,30 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-from aceglt.report.view import PHASES, SIDES, RunView, changes_of, macs_of, seconds_of
-from aceglt.report.wording import UNKNOWN, VERDICTS, duration, escape, percent, plus_minus, quantity
+from aceglt.report.view import PHASES, READINGS, RunView, changes_of, macs_of, seconds_of, text
 from aceglt.searches.statistics import CRITERIA, undetermined
+from aceglt.searches.wording import (
+    SIDES,
+    UNKNOWN,
+    VERDICTS,
+    byte_count,
+    duration,
+    escape,
+    percent,
+    plus_minus,
+    quantity,
+)
 
 DIAGNOSTICS = {
     "distinct": "distinct scores",
     "ties_at_threshold": "ties at the threshold",
     "noise_correlation": "rank correlation with noise",
 }
+WINS = " ✓"
+"""Behind a figure of a level that wins on validation."""
 _PRUNED = ["Weights pruned", "Edges pruned"]
+_SAVED = {"file_bytes": "Size on disk", "memory_bytes": "Memory at inference", "full": "Latency, full graph"}
+_SAVED |= {"first": "Latency from plain tensors", "node": "Latency, one node"}
 
 
 def table(
@@ -36,20 +50,21 @@ def table(
         for heading, row in zip(headings, rows, strict=True)
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{kind}">'
-        f"<caption>{escape(caption)}</caption>"
-        f"<thead><tr>{columns}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<div class="scrolls"><div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<table class="{kind}"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{columns}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></div>"
     )
 
 
 def _data(content: str) -> str:
-    verdict = f' class="{content}"' if content in VERDICTS.values() else ""
-    return f"<td{verdict}>{escape(content)}</td>"
+    verdict = content if content in VERDICTS.values() else "yes" if content.endswith(WINS) else ""
+    kind = f' class="{verdict}"' if verdict else ""
+    return f"<td{kind}>{escape(content)}</td>"
 
 
 def levels_table(run: RunView) -> str:
     """Every level with its readings, verdicts and cost; dense first."""
-    head = ["Level", *_PRUNED, f"Validation {run.metric}", f"Test {run.metric}", "Best seed, test"]
+    head = ["Level", *_PRUNED, f"Validation {run.metric}", f"Test {run.metric}"]
     head += [*(f"Wins: {criterion}" for criterion in CRITERIA), "MACs", "Time"]
     macs = macs_of(run.dense)
     dense = ["dense", percent(0), percent(0), *_readings(run.dense), *[UNKNOWN] * 3, quantity(macs), UNKNOWN]
@@ -64,6 +79,103 @@ def levels_table(run: RunView) -> str:
         for level in run.levels
     ]
     return table(f"{run.name}: levels", head, [dense, *rows])
+
+
+def comparison_table(runs: Sequence[RunView], setting: str) -> str:
+    """Levels × runs of one setting: losing levels and baselines too, those that win on validation marked."""
+    rows = comparison_rows(runs)
+    reading = READINGS[runs[0].readings[0]]
+    caption = f"{setting}: {reading} {runs[0].metric}, %"
+    return table(caption, rows[0], rows[1:]) if len(runs) > 1 else ""
+
+
+def comparison_rows(runs: Sequence[RunView]) -> list[list[str]]:
+    """The head, dense and a row for each level, with a column for each run of one setting."""
+    reading = runs[0].readings[0]
+    by_level = [{level["level"]: level for level in run.levels} for run in runs]
+    head = ["Level", *_PRUNED, *(run.series or run.name for run in runs)]
+    if len(set(head)) < len(head):
+        head = ["Level", *_PRUNED, *(run.name for run in runs)]
+    rows = [head, ["dense", percent(0), percent(0), *(plus_minus(run.dense.get(reading)) for run in runs)]]
+    for number in sorted({number for levels in by_level for number in levels}):
+        here = [levels.get(number) for levels in by_level]
+        first = next(level for level in here if level)
+        cells = [
+            UNKNOWN
+            if level is None
+            else plus_minus(level.get(reading)) + (WINS if level.get("winning", {}).get("strict") else "")
+            for level in here
+        ]
+        rows.append([*_place(first), *cells])
+    return rows
+
+
+def facts_table(runs: Sequence[RunView]) -> str:
+    """The graphs that were searched: sizes and splits; nothing where runs did not record them."""
+    rows = {}
+    for run in runs:
+        if of := run.results.get("graph"):
+            thing = "edges" if text(run, "task") == "link" else "nodes"
+            split = " / ".join(f"{of['split'][part]:,}" for part in ("train", "val", "test") if part in of["split"])
+            sizes = [f"{of[part]:,}" for part in ("nodes", "edges", "features", "outputs")]
+            rows[text(run, "dataset"), thing] = [text(run, "dataset"), *sizes, f"{split} {thing}"]
+    outputs = "Outputs" if any(text(run, "task") == "link" for run in runs) else "Classes"
+    head = ["Graph", "Nodes", "Edges", "Features", outputs, "Train / validation / test"]
+    return table("What was searched", head, list(rows.values()))
+
+
+def machine_table(runs: Sequence[RunView]) -> str:
+    """When, where and with which versions it ran; runs that share all but the date share a row."""
+    parts = ("aceglt", "torch", "python", "device", "threads", "platform")
+    shared: dict[tuple[str, ...], list[RunView]] = {}
+    for run in runs:
+        if run.environment:
+            shared.setdefault(tuple(str(run.environment.get(p, UNKNOWN)) for p in parts), []).append(run)
+    rows = []
+    for where, group in shared.items():
+        dates = sorted(str(run.environment.get("started", UNKNOWN)) for run in group)
+        rows.append([" to ".join(dict.fromkeys((dates[0], dates[-1]))), *where])
+        if len(shared) > 1:
+            rows[-1].append("; ".join(run.name for run in group))
+    head = ["Begun", "aceglt", "torch", "Python", "Device", "Threads", "Platform"]
+    head += ["Runs"] if len(shared) > 1 else []
+    return table("Where it ran", head, rows, kind="words")
+
+
+def savings_tables(runs: Sequence[RunView]) -> str:
+    """What each run's best ticket saves, as it was measured; of one run, beside dense and PyG's model."""
+    known = [run for run in runs if {"ticket", "dense"} <= {row["variant"] for row in run.savings.get("rows", [])}]
+    if len(runs) > 1:
+        rows = [[run.name, *(_saving(run, key) for key in ("macs", *_SAVED))] for run in known]
+        return table("Saved by the best ticket, of dense", ["Run", "MACs", *_SAVED.values()], rows)
+    return "".join(map(_savings_table, known))
+
+
+def _savings_table(run: RunView) -> str:
+    variants = [name for name in ("ticket", "dense", "pyg") if _measured(run, name)]
+    macs = {name: float(_measured(run, name)["macs"]) for name in variants}
+    rows = [["MACs", *(quantity(macs[name], beside=macs["dense"]) for name in variants), _saving(run, "macs")]]
+    for key, words in _SAVED.items():
+        told = [_quantity(_measured(run, name)[key]) for name in variants]
+        rows.append([words, *told, _saving(run, key)])
+    where = f"level {run.savings['level']}, seed {run.savings['seed']}, on {run.savings['device']}"
+    heads = {"ticket": "Ticket", "dense": "Dense", "pyg": "PyG"}
+    return table(f"{run.name}: {where}", ["", *(heads[name] for name in variants), "Saved, of dense"], rows)
+
+
+def _measured(run: RunView, variant: str) -> dict[str, Any]:
+    return next((dict(row) for row in run.savings["rows"] if row["variant"] == variant), {})
+
+
+def _quantity(value: Any) -> str:
+    return f"{value['median']:.2f} ms" if isinstance(value, Mapping) else byte_count(value)
+
+
+def _saving(run: RunView, key: str) -> str:
+    ticket, dense = (_measured(run, variant)[key] for variant in ("ticket", "dense"))
+    if isinstance(ticket, Mapping):
+        ticket, dense = ticket["median"], dense["median"]
+    return percent(1 - ticket / dense, 1)
 
 
 def winners_table(runs: Sequence[RunView]) -> str:
@@ -131,8 +243,7 @@ def _place(level: Mapping[str, Any]) -> list[str]:
 
 
 def _readings(entry: Mapping[str, Any]) -> list[str]:
-    test = entry.get("test")
-    return [plus_minus(entry.get("val")), plus_minus(test), plus_minus([max(test)]) if test else UNKNOWN]
+    return [plus_minus(entry.get("val")), plus_minus(entry.get("test"))]
 
 
 def _winner(run: RunView, criterion: str) -> str:

@@ -11,15 +11,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
-from aceglt.report.view import SIDES
-from aceglt.report.wording import UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
+from aceglt.report.tables import comparison_rows
+from aceglt.report.view import RunView, by_setting
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
+from aceglt.searches.wording import SIDES, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
 
 if TYPE_CHECKING:
     from aceglt.sweeps.merged import SweepResult
     from aceglt.sweeps.tune import Tuned
-    from aceglt.tickets.bench import Benchmark, Latency
+    from aceglt.tickets.bench import Benchmark
     from aceglt.tickets.evaluation import Evaluation
     from aceglt.tickets.ticket import Ticket
 
@@ -44,28 +45,29 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
 def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: bool = False) -> None:
     """The story of a search in ten lines; with `levels`, the table of its levels after the first of them."""
     try:
-        title, story, table = _title(results), _story(path, results), _levels_table(results)
+        heading, story, table = title(results), _story(path, results), _levels_table(results)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise RunError(f"{path / 'results.json'}: damaged ({type(problem).__name__}: {problem})") from None
-    _say(console, title)
+    _say(console, heading)
     if levels:
         console.print(table)
         console.print("model, graph: sparsity; val, test: mean ± std; wins? by " + ", ".join(CRITERIA), highlight=False)
     _say(console, *(f"{name + ':':<13}{text}" for name, text in story.items()))
 
 
-def print_sweep(console: Console, sweep: SweepResult) -> None:
-    """Each search in a line, then those that failed and where things are."""
-    rows = [
-        (cell["name"], *(_sweep_row(cell["results"]) if cell["results"] else ("failed", "", "", "")))
-        for cell in sweep.cells
-    ]
-    table = _table(("search", "dense", "model", "graph", "best"), rows, left=["search"], no_wrap=True)
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
-    console.print(table)
-    console.print("model, graph, best: the sparsest level that wins by strict", highlight=False)
+def print_sweep(console: Console, sweep: SweepResult, levels: bool = False) -> None:
+    """Each search in a line, then those that failed and where things are; with `levels`, levels × methods after it."""
+    views = sweep.views
+    console.print(_table(SWEEP_COLUMNS, sweep_rows(views), left=["search"], overflow="fold"))
+    _say(console, "winner: sparsest level that keeps dense's validation; mean ± std over seeds", soft_wrap=False)
+    for group, _ in by_setting(views) if levels else ():
+        console.print()
+        _say(console, ", ".join(group[0].setting), soft_wrap=False)
+        for few in (group[i : i + 3] for i in range(0, len(group), 3)):  # as many as 80 columns hold
+            head, *rows = comparison_rows(few)
+            console.print(_table(["level", "weights", "edges", *head[3:]], rows, overflow="fold"))
     failed = [f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})" for cell in sweep.failed]
-    _say(console, *failed, *(f"no report: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
+    _say(console, *failed, *(f"note: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
 
 
 def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
@@ -84,18 +86,28 @@ def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
     _say(console, *failed[:1], *tuned.notes, use)
 
 
-def _sweep_row(results: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    dense, best = results["dense"], best_level(results)
-    shown = "test" if dense["test"] else "val"
-    if best is None:
-        return plus_minus(dense[shown]), UNKNOWN, UNKNOWN, UNKNOWN
-    sparsities = percent(best["model_sparsity"]), percent(best["graph_sparsity"])
-    return plus_minus(dense[shown]), *sparsities, plus_minus(best[shown])
+SWEEP_COLUMNS = ("search", "dense", "winner", "pruned", "last level", "pruned")
 
 
-def _title(r: Mapping[str, Any]) -> str:
+def sweep_rows(views: Sequence[RunView]) -> list[tuple[str, ...]]:
+    """Of each run, dense, the sparsest winner, and the last level whether it wins or not."""
+    rows = []
+    for view in views:
+        reading = view.readings[0]
+        row = [view.name, plus_minus(view.dense[reading])]
+        for level in (view.best, view.levels[-1] if view.levels else None):
+            if level is None:
+                row += ["none", UNKNOWN]
+            else:
+                row += [plus_minus(level[reading]), "/".join(f"{100 * level[key]:.0f}" for key in view.varies)]
+        rows.append(tuple(row))
+    return rows
+
+
+def title(r: Mapping[str, Any]) -> str:
+    """What was searched, in a line."""
     return (
-        f"{r['method']} ({r['signal']}) on {r['dataset']}, {r['backbone']}, {r['axis']} axis, {r['task']} task: "
+        f"{r['label']} on {r['dataset']}, {r['backbone']}, {r['axis']} axis, {r['task']} task: "
         f"{counted(len(r['levels']), 'level')}, {counted(len(r['seeds']), 'seed')}, {metric_in_words(r['metric'])} in %"
         + ("" if r["finished"] else "  — not finished")
     )
@@ -112,7 +124,7 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDES.items()}
         lines["Pruned"] = ", ".join(f"{part} {' to '.join(found)}" for part, found in ends.items())
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
-        lines |= {name.capitalize(): _winner(r, name) for name in CRITERIA}
+        lines |= {name.capitalize(): winner(r, name) for name in CRITERIA}
         lines["Rank change"] = _fluctuation(levels)
         lines["Cost"] = _cost(levels)
     if r.get("warnings"):
@@ -128,7 +140,8 @@ def _by_level(means: Sequence[float]) -> str:
     return f"{bars}  {100 * low:.2f} to {100 * high:.2f}, {100 * means[-1]:.2f} at the last level"
 
 
-def _winner(r: Mapping[str, Any], criterion: str) -> str:
+def winner(r: Mapping[str, Any], criterion: str) -> str:
+    """The sparsest level that wins by a criterion, in a line."""
     level = statistics.sparsest_winner(r["levels"], criterion)
     if level is None:
         return "undetermined" if statistics.undetermined(r["levels"], criterion) else "no level wins"
@@ -160,12 +173,12 @@ def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
 
 def _files(path: Path, results: Mapping[str, Any]) -> str:
     report = path / ("report.html" if (path / "report.html").exists() else "results.json")
-    tickets = _best_tickets(path, results)
+    tickets = best_tickets(path, results)
     more = f" (and {len(tickets) - 1} more)" if len(tickets) > 1 else ""
     return f"{report}, {tickets[0]}{more}" if tickets else str(report)
 
 
-def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
+def best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
     """Ticket files, those of the winning level first and there the seed that validates best."""
     found = sorted((path / "tickets").glob("level_*.safetensors"), reverse=True)
     level = best_level(results)
@@ -176,10 +189,14 @@ def _best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
     return sorted(found, key=lambda p: names.index(p.name) if p.name in names else len(names))
 
 
-def _levels_table(results: Mapping[str, Any]) -> Table:
+LEVEL_COLUMNS = ("level", "model", "graph", "val", "test", "MACs", "wins?")
+
+
+def level_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Dense and every level, in words."""
     dense, verdicts = results["dense"], {True: "yes", False: "no", None: "?"}
     first = {"level": "dense", "model_sparsity": None, "graph_sparsity": None, "winning": {}, **dense}
-    rows = [
+    return [
         (
             str(level["level"]), percent(level["model_sparsity"]), percent(level["graph_sparsity"]),
             plus_minus(level["val"]), plus_minus(level["test"]), quantity(level["macs"], beside=dense["macs"]),
@@ -187,84 +204,31 @@ def _levels_table(results: Mapping[str, Any]) -> Table:
         )
         for level in (first, *results["levels"])
     ]  # fmt: skip
-    return _table(("level", "model", "graph", "val", "test", "MACs", "wins?"), rows, no_wrap=True)
+
+
+def _levels_table(results: Mapping[str, Any]) -> Table:
+    return _table(LEVEL_COLUMNS, level_rows(results), no_wrap=True)
 
 
 def print_ticket(console: Console, ticket: Ticket) -> None:
     """What a ticket is."""
-    c, m, alive, total = ticket.config, ticket.metrics, ticket.masks.alive, ticket.masks.total
-    macs, dense_macs = ticket.sizes["macs"], ticket.sizes["dense_macs"]
-    shown = {name: plus_minus(None if value is None else [value]) for name, value in m.items()}
-    _say(
-        console,
-        f"Ticket of {c.method} ({c.scoring.signal}), {c.backbone} with {c.backbone_options.hidden} hidden units "
-        f"on {c.dataset}, {c.task} task",
-        f"level {ticket.level} of the {c.pruning.axis} axis, seed {ticket.seed}, preset {c.preset}, "
-        f"{c.training.epochs} epochs",
-        f"weights  {alive.weights:,} of {total.weights:,} ({percent(ticket.model_sparsity)} sparse)",
-        f"edges    {alive.edges:,} of {total.edges:,} ({percent(ticket.graph_sparsity)} sparse)",
-        f"MACs     {quantity(macs)} of {quantity(dense_macs)} ({dense_macs / macs:.1f}× fewer)",
-        f"val      {shown['val']} (dense {shown['dense_val']})",
-        f"test     {shown['test']} (dense {shown['dense_test']})",
-        f"graph    {ticket.graph.num_nodes:,} nodes, fingerprint {ticket.fingerprint}",
-        soft_wrap=False,
-    )
+    _say(console, repr(ticket), soft_wrap=False)
 
 
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
-    columns = ("initial weights", metric_in_words(result.metric), "val", "test")
-    rows = [
-        (name, kind, plus_minus(found.val), plus_minus(found.test))
-        for weights, pair in (("the ticket's", result), ("fresh", result.fresh))
-        for name, kind, found in ((weights, "dense", pair.dense), ("", "ticket", pair.ticket))
-    ]
-    console.print(
-        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, "
-        f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}",
-        highlight=False,
-    )  # fmt: skip
-    console.print(_table(columns, rows, left=["initial weights"]))
-    for name, pair in (("Winning", result), ("Winning from fresh weights", result.fresh)):
-        verdict = ", ".join(f"{name} {VERDICTS[value]}" for name, value in pair.winning.items())
-        console.print(f"{name}? {verdict}{_p_value(pair.p_worse)}", highlight=False)
-    p, enough = result.p_weights, len(result.ticket.val) >= statistics.MIN_SEEDS
-    helps = VERDICTS[p < statistics.SIGNIFICANCE if p is not None and enough else None]
-    console.print(f"Do the ticket's own initial weights help? {helps}{_p_value(p)}", highlight=False)
-
-
-def _p_value(p: float | None) -> str:
-    return "" if p is None else f" (one-sided paired t-test: p = {p:.3f})"
+    pruned = f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}"
+    _say(
+        console,
+        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, {pruned}",
+        repr(result),
+        soft_wrap=False,
+    )
 
 
 def print_benchmark(console: Console, result: Benchmark) -> None:
     """The variants side by side, and how much faster the ticket is."""
-    rows = result.rows
-    quantities = {
-        "MACs": [quantity(row.macs) for row in rows],
-        "weights": [f"{row.parameters:,}" for row in rows],
-        "edges": [f"{row.edges:,}" for row in rows],
-        "file": [_bytes(row.file_bytes) for row in rows],
-        "memory": [_bytes(row.memory_bytes) for row in rows],
-        "full graph, ms": [_latency(row.full) for row in rows],
-        "from plain tensors, ms": [_latency(row.first) for row in rows],
-        "one node, ms": [_latency(row.node) for row in rows],
-    }
-    console.print(_table(["", *(row.variant for row in rows)], [(n, *v) for n, v in quantities.items()], left=[""]))
-    console.print(
-        f"ms: median (95 %) of {result.repeats} on {result.device}, {result.threads} thread(s).\n"
-        f"The ticket is {result.speedup('pyg'):.1f}× as fast as PyG and {result.speedup('dense'):.1f}× as fast as "
-        f"dense (MACs: {result['dense'].macs / result['ticket'].macs:.1f}×).",
-        highlight=False,
-    )
-
-
-def _latency(latency: Latency) -> str:
-    return f"{latency.median:.2f} ({latency.p95:.2f})"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+    _say(console, repr(result), soft_wrap=False)
 
 
 def print_datasets(console: Console, data_root: Path | None) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from aceglt.config import STEERING, with_options
 from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
 PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": "whole level"}
-SIDES = {"model_sparsity": "weights", "graph_sparsity": "edges"}
+
+
+NAMING = ("dataset", "backbone", "task", "axis", "preset")
+"""What is added to the names of runs that differ in it."""
+NEAR_THE_END = 0.95
+"""The share of the epochs after which a best one suggests that more would help."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +25,19 @@ class RunView:
     """One run as the report shows it; `tickets` are paths relative to the report's folder."""
 
     name: str
+    """What ran; runs of one page are told apart by `distinct_names`."""
     results: dict[str, Any]
     config: dict[str, Any]
     command: str
     tickets: list[str]
+    environment: dict[str, Any] = field(default_factory=dict)
+    """Versions, device and date, as environment.json has them."""
+    savings: dict[str, Any] = field(default_factory=dict)
+    """What the best ticket saves, as savings.json has it; empty where it was not measured."""
+    folder: str = ""
+    """Where it lies."""
+    series: str = ""
+    """What ran, without what tells runs apart; runs of one series have one colour."""
 
     @property
     def dense(self) -> dict[str, Any]:
@@ -44,6 +60,12 @@ class RunView:
         return "graph_sparsity" if self.results.get("axis") == "graph" else "model_sparsity"
 
     @property
+    def varies(self) -> tuple[str, ...]:
+        """The sparsities that grow from level to level."""
+        both = ("model_sparsity", "graph_sparsity")
+        return both if self.results.get("axis") == "joint" else (self.sparsity,)
+
+    @property
     def readings(self) -> list[str]:
         """The readings that exist, the one to show first in front."""
         return [key for key in READINGS if self.dense.get(key)]
@@ -54,18 +76,72 @@ class RunView:
         return best_level({"levels": [{"winning": {}, **level} for level in self.levels]})
 
     @property
+    def near_the_end(self) -> list[str]:
+        """Numbers of the levels whose best epoch, in the mean over seeds, is close to the last; of dense, results.json
+        has a warning."""
+        limit = NEAR_THE_END * float(self.results.get("epochs") or 0)
+        known = [(str(level["level"]), mean_std(level["epoch"])[0]) for level in self.levels if level.get("epoch")]
+        return [name for name, epoch in known if epoch > limit > 0]
+
+    @property
     def setting(self) -> tuple[str, ...]:
         """What runs must share to be drawn in one chart."""
         return tuple(text(self, key) for key in ("dataset", "backbone", "task", "metric", "axis"))
 
 
 def by_setting(runs: Sequence[RunView]) -> list[tuple[list[RunView], list[int]]]:
-    """The runs that have levels, those of one setting together, and their numbers among all."""
+    """The runs that have levels, those of one setting together, and the places of their colours in the palette."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, run in enumerate(runs):
         if run.levels:
             groups.setdefault(run.setting, []).append(index)
-    return [([runs[i] for i in group], group) for group in groups.values()]
+    places = colours(runs)
+    return [([runs[i] for i in group], [places[i] for i in group]) for group in groups.values()]
+
+
+def colours(runs: Sequence[RunView]) -> list[int]:
+    """The place of each run's colour in the palette: a built-in method's own, whatever else is on the page; a second
+    series of a method, and methods of one's own, take those that are left. Runs of one chart never share one."""
+    fixed = {"ace": 0, "ugs": 1, "random": 2, "gebt": 3}
+    given: dict[str, int] = {}
+    for run in runs:
+        wanted = fixed.get(text(run, "method"))
+        if wanted is not None and wanted not in given.values():
+            given.setdefault(run.series or run.name, wanted)
+    free = (place for place in range(10**6) if place not in given.values() and (place > 3 or len(runs) > 4))
+    for run in runs:
+        if (run.series or run.name) not in given:
+            given[run.series or run.name] = next(free)
+    return [given[run.series or run.name] for run in runs]
+
+
+def distinct_names(runs: Sequence[RunView]) -> list[RunView]:
+    """The runs with names of their own: what ran and the settings that tell it from its like, then where (dataset,
+    axis …), then the folder where that is not enough, or a number where there is none."""
+    places = [tuple(text(run, field) for field in NAMING) for run in runs]
+    alike: dict[Any, list[int]] = {}
+    for i, (run, place) in enumerate(zip(runs, places, strict=True)):
+        alike.setdefault((run.series or run.name, place), []).append(i)
+    series = [""] * len(runs)
+    for (name, _), group in alike.items():
+        settings = [with_options(runs[i].config) for i in group]
+        known = [key for key in settings[0] if key not in STEERING]
+        differing = [key for key in known if len({repr(of.get(key)) for of in settings}) > 1] if len(group) > 1 else []
+        for i, of in zip(group, settings, strict=True):
+            series[i] = ", ".join([name, *(f"{key} {_short(of.get(key))}" for key in differing)])
+    several = [i for i in range(len(NAMING)) if len({place[i] for place in places}) > 1]
+    names = [", ".join([one, *(_short(place[i]) for i in several)]) for one, place in zip(series, places, strict=True)]
+    last = [run.folder or f"#{i}" for i, run in enumerate(runs, start=1)]
+    for i, more in enumerate(last):
+        if names.count(names[i]) > 1:
+            series[i] = f"{series[i]}, {more}"
+    full = [f"{name}, {more}" if names.count(name) > 1 else name for name, more in zip(names, last, strict=True)]
+    return [replace(run, name=n, series=s) for run, n, s in zip(runs, full, series, strict=True)]
+
+
+def _short(value: Any) -> str:
+    """A graph in a file by the file's name."""
+    return Path(str(value)).name if str(value).endswith(".npz") else str(value)
 
 
 def text(run: RunView, key: str) -> str:

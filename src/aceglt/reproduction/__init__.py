@@ -76,6 +76,11 @@ def reproduce(
 
     Raises:
         AcegltError: something given is wrong, or no data are there; before anything is searched.
+
+    Example:
+        >>> quick = {"seeds": 1, "levels": 1, "epochs": 1, "hidden": 4, "device": "cpu"}
+        >>> len(aceglt.reproduce("table1", out="runs", cells="citeseer/gcn/model/random", **quick).results)
+        1
     """
     wanted = exhibit(name)
     _check_settings(wanted, settings)

@@ -12,14 +12,13 @@ from rich.table import Table as RichTable
 
 from aceglt import datasets
 from aceglt.config import Config
-from aceglt.methods.base import level_epochs
 from aceglt.methods.build import build_method
-from aceglt.report.progress import SearchProgress
 from aceglt.reproduction import EXHIBITS, Cell, Exhibit, Reproduction, Scale
 from aceglt.reproduction.cost import epochs_per_seed, estimator
 from aceglt.reproduction.runs import collect, missing
 from aceglt.reproduction.tables import HERE, Table
-from aceglt.searches.levels import SearchObserver
+from aceglt.searches.levels import Observer
+from aceglt.searches.progress import SearchProgress
 
 _ROUGH = (
     "Time: a rough estimate for this machine, from a short measurement; levels that get cheaper are not considered."
@@ -85,11 +84,9 @@ class Progress:
         self._console = console
 
     @contextmanager
-    def __call__(self, cell: Cell, config: Config) -> Iterator[SearchObserver]:
+    def __call__(self, cell: Cell, config: Config) -> Iterator[Observer]:
         _line(self._console, f"{cell.name}, seeds {', '.join(map(str, config.seeds))}")
-        levels, epochs = config.stopping.levels, config.training.epochs
-        level = level_epochs(build_method(config), config.scoring_epochs, epochs)
-        with SearchProgress(self._console, levels, epochs, level, len(config.seeds)) as progress:
+        with SearchProgress(self._console, config, build_method(config)) as progress:
             yield progress
 
 

@@ -19,11 +19,11 @@ from aceglt.files import short_digest
 from aceglt.reproduction.cells import Cell, Results, Scale
 from aceglt.runner import search
 from aceglt.runs.directory import RunDir, finished_results, read_json, results_of
-from aceglt.searches.levels import SearchObserver
+from aceglt.searches.levels import Observer
 from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 from aceglt.training.memory import PLANNED
 
-Observe = Callable[[Cell, Config], AbstractContextManager[SearchObserver | None]]
+Observe = Callable[[Cell, Config], AbstractContextManager[Observer | None]]
 """Told about each search before it starts; what it gives is told about its progress."""
 
 _READINGS = ("val", "test", "epoch")
@@ -90,7 +90,7 @@ def complete(root: Path, cell: Cell, scale: Scale, observe: Observe, **place: An
         choices = {**cell.choices(scale), "seeds": seeds}
         path.parent.mkdir(parents=True, exist_ok=True)
         with observe(cell, config.replace(seeds=seeds)) as observer:
-            search(out=path, preset=scale.preset, tickets="none", observer=observer, **place, **choices)
+            search(out=path, preset=scale.preset, tickets="none", observer=observer, progress=False, **place, **choices)
 
 
 def _folder(root: Path, config: Config) -> Path:

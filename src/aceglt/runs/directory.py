@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,6 +99,7 @@ class RunDir(LockedFolder):
         "environment.json",
         "results.json",
         "checkpoint",
+        "savings.json",
         "report.html",
         "tickets/level_*.safetensors",
     )
@@ -113,6 +115,10 @@ class RunDir(LockedFolder):
         """The checkpoint of a finished search, from which more levels can be searched."""
         self.tickets = self.path / "tickets"
         self.report = self.path / "report.html"
+        self.savings = self.path / "savings.json"
+        """What the best ticket saves, as it was measured when the search ended."""
+        self.more_seeds = self.path / "more_seeds"
+        """A run directory inside this one, while seeds are added."""
         self.tensorboard = self.path / "tensorboard"
 
     def ticket(self, level: int, seed: int) -> Path:
@@ -137,6 +143,23 @@ class RunDir(LockedFolder):
                 write_checked_json(self.results, {**results, "finished": False})
         self.change(config, data)
 
+    def seeds_to_add(self, config: Config, planned: Sequence[str]) -> tuple[Config, tuple[int, ...]]:
+        """The configuration with the seeds that the run has, where those asked for are among them; and the seeds that
+        are still to be searched, where a finished run has some of those asked for. What else differs, but for the
+        settings that a search plans itself, is left for `claim` to refuse."""
+        if not self.config.exists():
+            return config, ()
+        found = self.read_config()
+        have, wanted = set(found.seeds), set(config.seeds)
+        open_fields = dict.fromkeys(("seeds", *planned))
+        if have == wanted or {**found.identity(), **open_fields} != {**config.identity(), **open_fields}:
+            return config, ()
+        if wanted < have:
+            return config.replace(seeds=found.seeds), ()
+        if not have < wanted or not self.final.exists():
+            return config, ()
+        return config, tuple(seed for seed in config.seeds if seed not in have)
+
     def change(self, config: Config, data: str) -> None:
         """Go on with a configuration that differs in how memory is used."""
         write_checked_json(self.config, {"format": FORMAT, "data": data, **config.to_dict()})
@@ -155,6 +178,13 @@ class RunDir(LockedFolder):
         except ValueError as problem:
             raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
         return recorded
+
+    def read_savings(self) -> dict[str, Any]:
+        """What was measured of the best ticket; empty where nothing was, or a file is damaged: it is for people alone."""
+        try:
+            return read_json(self.savings) if self.savings.exists() else {}
+        except RunError:
+            return {}
 
     def _read_config(self) -> tuple[Config, int, Any]:
         """The configuration, the format it was in, and the data's fingerprint."""
@@ -214,8 +244,10 @@ def results_of(path: Path) -> Mapping[str, Any]:
         check_results(results)
     except ValueError as problem:
         raise RunError(f"{run.results}: damaged ({problem})") from None
-    if results["method"] == "ace" and run.config.exists():  # of format 1, and without rounds, it is ugs
-        results["method"] = run.read_config().method
+    if run.config.exists() and (results["method"] == "ace" or "label" not in results):
+        config = run.read_config()
+        results["method"] = config.method  # ace of format 1, without rounds, is ugs
+        results.setdefault("label", config.label)
     return results
 
 
@@ -230,7 +262,6 @@ def finished_results(path: Path) -> Mapping[str, Any] | None:
 
 def default_name(config: Config) -> str:
     """A folder name for a configuration: the same command finds its run again."""
-    digest = short_digest(json.dumps(config.identity(), sort_keys=True))
-    stem = Path(config.dataset).stem.replace(":", "-")
-    parts = f"{config.backbone}-{config.method}".replace(":", ".")
-    return os.path.join("runs", f"{stem}-{parts}-{config.pruning.axis}-{digest}")
+    digest = short_digest(json.dumps({**config.identity(), "seeds": None}, sort_keys=True))
+    words = (Path(config.dataset).stem, config.backbone, config.label, config.pruning.axis, digest)
+    return os.path.join("runs", re.sub(r"[^\w.]+", "-", " ".join(words)))

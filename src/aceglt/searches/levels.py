@@ -7,11 +7,11 @@ middle of one, continues from the last state to the same end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,17 +74,41 @@ def enough(search: Search, state: State) -> bool:
     return idle or 0 in (keep.weights, keep.edges)
 
 
-class SearchObserver(Protocol):
-    """Told about the progress of a search."""
+class Observer:
+    """Told about the progress of a search; a subclass overrides what it wants to know. What it raises ends the search.
+
+    Example:
+        >>> class Levels(aceglt.Observer):
+        ...     def on_level(self, results):
+        ...         print(len(results["levels"]), "levels done")
+        >>> result = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, observer=Levels())
+        0 levels done
+        1 levels done
+    """
 
     def on_phase(self, level: int, phase: str) -> None:
-        """A phase of a level begins (level 0 is the dense baseline)."""
+        """A phase of a level begins: dense (level 0), score, retrain, or what the method calls it."""
+
+    def on_training(self, runs: int, epochs: int) -> None:
+        """The phase trains so many runs for so many epochs."""
 
     def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
-        """`runs` runs have finished an epoch of the phase."""
+        """`runs` runs have finished an epoch of the phase, perhaps before others have begun; `best()` reads their best
+        validation metric so far, NaN before the first, and may cost time."""
 
     def on_test(self, level: int) -> None:
         """The test set is about to be read."""
+
+    def on_level(self, results: Mapping[str, Any]) -> None:
+        """Dense or a level has finished; the results up to here, as results.json has them."""
+
+
+def tell(observer: Any, event: str, *facts: Any) -> None:
+    """Tell an observer, if there is one and it wants to know."""
+    getattr(observer, event, _ignore)(*facts)
+
+
+def _ignore(*facts: Any) -> None: ...
 
 
 @dataclass
@@ -95,7 +119,7 @@ class Search:
     backbone: Backbone
     method: Method
     config: Config
-    observer: SearchObserver | None = None
+    observer: Observer | None = None
     runs_at_once: int | None = None
     parts: Parts = WHOLE
     signal: Signal = None  # type: ignore[assignment]
@@ -191,8 +215,7 @@ class Search:
         assert result.params is not None
         test = None
         if self.config.test:
-            if self.observer is not None:
-                self.observer.on_test(level)
+            tell(self.observer, "on_test", level)
             made = outputs(self.problem, self.backbone, result.params, masks, "test", self.parts, self.backend)
             test = [float(value) for value in self.problem.measure(made, "test")]
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
@@ -207,8 +230,8 @@ class Search:
         soft: Soft | None = None,
         watch: Watch | None = None,
     ) -> Fit:
-        if self.observer is not None:
-            self.observer.on_phase(level, phase)
+        tell(self.observer, "on_phase", level, phase)
+        tell(self.observer, "on_training", masks.runs, epochs)
         batches = masks.runs // len(self.config.seeds)
         start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None

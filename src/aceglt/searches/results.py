@@ -7,17 +7,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aceglt.config import Training
+from aceglt.config.own import is_own
 from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
 from aceglt.searches.statistics import (
     CRITERIA,
     Readings,
     highest_winning,
     highest_winning_per_seed,
+    mean_std,
     unfinished,
     winning,
 )
 
 if TYPE_CHECKING:
+    from aceglt.problems.base import Problem
     from aceglt.searches.levels import Search
     from aceglt.searches.state import LevelRecord, State
 
@@ -41,6 +44,7 @@ _FLUCTUATION = {side: [(NUMBER,)] for side in _SIDES}
 _EXCERPT = {"seed": COUNT, "edges": [[COUNT]]}
 _SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
 _MOST_EDGES = 1000
+_GRAPH = {**dict.fromkeys(("nodes", "edges", "features", "outputs"), COUNT), "split": OBJECT}
 _RESULTS = {
     **dict.fromkeys(_TEXTS, TEXT),
     "finished": FLAG,
@@ -56,9 +60,12 @@ _RESULTS = {
 def check_results(results: Mapping[str, Any]) -> None:
     """Raise ValueError unless this is what `summarise` makes, possibly with more in it.
 
-    Earlier results lack fluctuation, excerpt and warnings; of the diagnostics, a method may leave out any, or say more.
+    Earlier results lack label, graph, fluctuation, excerpt and warnings; of the diagnostics, a method may leave out
+    any, or say more.
     """
     check(results, _RESULTS, "results")
+    check(results.get("label"), (TEXT,), "label")
+    check(results.get("graph"), (_GRAPH,), "graph")
     entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
     if len(entries) != 1 + len(results["levels"]):
         raise ValueError("two levels have the same number")
@@ -86,6 +93,34 @@ def check_results(results: Mapping[str, Any]) -> None:
                 raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
 
 
+def per_level(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for dense (level 0) and each level: mean and standard deviation over seeds, and whether it wins."""
+    rows = []
+    for entry in _entries(results):
+        row = {name: entry.get(name) for name in ("level", *_SPARSITIES, "macs", "seconds")}
+        for reading in ("val", "test"):
+            mean, std = mean_std(entry[reading]) if entry[reading] else (None, None)
+            row |= {reading: mean, f"{reading}_std": std}
+        rows.append({**row, **{f"wins_{name}": entry["winning"].get(name) for name in CRITERIA}})
+    return rows
+
+
+def per_seed(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each level (0 is dense) and seed."""
+    return [
+        {"level": entry["level"], "seed": seed, **{name: entry[name] for name in _SPARSITIES}}
+        | {name: entry[name][i] if entry.get(name) else None for name in ("val", "test", "epoch")}
+        | {"macs": entry["macs"], "wins_strict": entry["winning"].get("strict")}
+        for entry in _entries(results)
+        for i, seed in enumerate(results["seeds"])
+    ]
+
+
+def _entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    dense = {"level": 0, **dict.fromkeys(_SPARSITIES, 0.0), "winning": {}, **results["dense"]}
+    return [dense, *results["levels"]]
+
+
 def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     """The content of results.json: fractions in [0, 1], lists over seeds in the order of `seeds`."""
     assert state.dense is not None
@@ -95,6 +130,8 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     return {
         "format": 1,
         "finished": finished,
+        "label": search.method.name if is_own(c.method) else c.label,
+        "graph": _graph(search.problem),
         "dataset": c.dataset,
         "backbone": c.backbone,
         "method": c.method,
@@ -111,6 +148,19 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "highest_winning_per_seed": highest_winning_per_seed(dense, levels),
         "highest_winning": highest_winning(levels),
         "warnings": [warning] if warning else [],
+    }
+
+
+def _graph(problem: Problem) -> dict[str, Any]:
+    """Sizes: of the whole graph, and of the split's nodes (in link prediction, edges)."""
+    place = problem.measured("test")
+    sizes = {split: getattr(place, split, None) for split in ("train", "val", "test")}
+    return {
+        "nodes": place.graph.num_nodes,
+        "edges": place.graph.num_edges,
+        "features": problem.x.shape[1],
+        "outputs": problem.out_features,
+        "split": {split: place.graph.num_edges if of is None else of.shape[-1] for split, of in sizes.items()},
     }
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
 from aceglt.searches.statistics import Readings
 from aceglt.training.fit import Fit
 
@@ -93,3 +93,50 @@ class State:
             base = selected.handed_on and selected.handed_on.to(device)
             selected = replace(selected, masks=selected.masks.to(device), handed_on=base, trained=None)
         return replace(self, selected=selected, **moved)
+
+
+def joined(first: State, second: State, order: Sequence[int]) -> State:
+    """Two finished searches of other seeds as one; `order` has the places of the runs, the second's after the first's.
+
+    Raises ValueError where they do not have the same levels.
+    """
+    if [record.alive for record in first.records] != [record.alive for record in second.records]:
+        raise ValueError("the searches have other levels")
+    assert first.dense is not None
+    assert second.dense is not None
+    sizes = [len(first.dense.val), len(second.dense.val)]
+
+    def lists(a: Any, b: Any) -> Any:
+        """Lists over runs, at any depth; what is none is the first's."""
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            return {name: lists(value, b.get(name)) for name, value in a.items()}
+        if isinstance(a, list) and isinstance(b, list) and [len(a), len(b)] == sizes:
+            return [[*a, *b][place] for place in order]
+        return a
+
+    def tensors(a: Any, b: Any) -> Any:
+        """Tensors with a leading dimension of runs, alone or for weights and edges."""
+        if a is None or b is None:
+            return None
+        if isinstance(a, Tensor):
+            return torch.cat([a, b])[list(order)]
+        return type(a)(*(tensors(a.of(side), b.of(side)) for side in SIDES))
+
+    def outcome(a: Outcome, b: Outcome) -> Outcome:
+        return Outcome(lists(a.val, b.val), lists(a.test, b.test), lists(a.epoch, b.epoch), a.seconds + b.seconds)
+
+    records = [
+        replace(
+            a,
+            outcome=outcome(a.outcome, b.outcome),
+            select_seconds=a.select_seconds + b.select_seconds,
+            select_epochs=max(a.select_epochs, b.select_epochs),
+            diagnostics=lists(a.diagnostics, b.diagnostics),
+            fluctuation=lists(a.fluctuation, b.fluctuation),
+            excerpt=a.excerpt if order[0] < sizes[0] else b.excerpt,
+        )
+        for a, b in zip(first.records, second.records, strict=True)
+    ]
+    names = ("soft", "masks", "handed_on", "importance")
+    parts = {name: tensors(getattr(first, name), getattr(second, name)) for name in names}
+    return State(dense=outcome(first.dense, second.dense), records=tuple(records), **parts)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from aceglt.report.progress import Bar, time_left
+from aceglt.searches.progress import Bar, time_left
 from aceglt.sweeps.grid import GridCell
 
 

@@ -140,18 +140,20 @@ def _cell(settings: Settings, several: set[str]) -> GridCell:
 def _name(config: Config, varied: Settings) -> str:
     """Where the search lies: what was searched, what is not the default, and a digest that tells all apart.
 
-    When to stop is no part of it unless the grid varies it, so that a search with more levels goes on.
+    When to stop, and the seeds, are no part of it unless the grid varies them, so that a search with more levels or
+    seeds goes on.
     """
     stops = {name: value for name, value in varied.items() if name in STEERING}
+    stops |= {"seeds": list(config.seeds)} if "seeds" in varied else {}
     what = {name: value for name, value in config.flat().items() if name in (*_NAMED, "task")}
     usual = with_options(resolve(config.preset, **what).identity())
     mine = with_options(config.identity())
-    given = {name: value for name, value in mine.items() if name not in usual or value != usual[name]}
+    given = {name: v for name, v in mine.items() if name != "seeds" and (name not in usual or v != usual[name])}
     extra = {name: value for name in ("task", "preset") if (value := getattr(config, name)) != getattr(Config, name)}
-    words = [Path(config.dataset).stem, config.backbone, config.method, config.pruning.axis]
+    words = [Path(config.dataset).stem, config.backbone, config.label, config.pruning.axis]
     words += [f"{name}={_text(value)}" for name, value in {**extra, **given, **stops}.items()]
-    digest = short_digest(json.dumps({**config.identity(), **stops}, sort_keys=True))
-    return f"{re.sub(r'[^a-zA-Z0-9_.+=-]', '.', '-'.join(words))[:_LONGEST]}-{digest}"
+    digest = short_digest(json.dumps({**config.identity(), "seeds": None, **stops}, sort_keys=True))
+    return f"{re.sub(r'[^a-zA-Z0-9_.+=-]+', '-', ' '.join(words)).strip('-')[:_LONGEST]}-{digest}"
 
 
 def _text(value: Any) -> str:

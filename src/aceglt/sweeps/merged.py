@@ -9,14 +9,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from aceglt.config import as_call
+from aceglt.config import Config, as_call
+from aceglt.errors import ConfigError, RunError
 from aceglt.files import write_atomic, write_json
-from aceglt.report import NAMING, ReportUnavailable, RunView, distinct_names, write_report
-from aceglt.runs.directory import LockedFolder, RunDir, finished_results, is_run
+from aceglt.files.schema import OBJECT, TEXT, check
+from aceglt.report import ReportUnavailable, RunView, distinct_names, write_report
+from aceglt.report.result import data_frame, plot, sketch
+from aceglt.report.terminal import SWEEP_COLUMNS, sweep_rows
+from aceglt.runs.directory import LockedFolder, RunDir, finished_results, is_run, read_json
+from aceglt.searches.results import check_results, per_level, per_seed
 from aceglt.searches.statistics import best_level, mean_std
+from aceglt.searches.wording import html_table, text_table
 from aceglt.sweeps.grid import GridCell
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_CELL = {"name": TEXT, "status": TEXT, "log": TEXT, "varied": OBJECT, "config": OBJECT, "results": (OBJECT,)}
 
 
 class SweepDir(LockedFolder):
@@ -25,11 +36,11 @@ class SweepDir(LockedFolder):
     kind = "folder of a sweep"
     claim_file = "grid.json"
     folders = ("runs", "logs")
-    files: ClassVar[Sequence[str]] = ("grid.json", "sweep.json", "sweep.csv", "report.html")
+    files: ClassVar[Sequence[str]] = ("grid.json", "sweep.json", "sweep.csv", "levels.csv", "report.html")
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(Path(path).absolute())
-        self.grid, self.merged, self.table, self.report = (self.path / name for name in SweepDir.files)
+        self.grid, self.merged, self.table, self.levels, self.report = (self.path / name for name in SweepDir.files)
         self.runs, self.logs = (self.path / name for name in self.folders)
 
     def run(self, cell: GridCell) -> RunDir:
@@ -42,8 +53,11 @@ class SweepDir(LockedFolder):
         """The results of a search that is there to its end, with the levels that the cell asks for; else None."""
         run = self.run(cell)
         results = finished_results(run.path) if is_run(run.path) else None
-        # Its name tells that the rest of the configuration is the cell's.
-        return results if results and run.read_config().stopping == cell.config.stopping else None
+        if not results:
+            return None
+        found = run.read_config()  # its name tells that the rest of the configuration is the cell's
+        has_all = set(cell.config.seeds) <= set(found.seeds)
+        return results if has_all and found.stopping == cell.config.stopping else None
 
     def level(self, cell: GridCell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""
@@ -55,9 +69,15 @@ class SweepDir(LockedFolder):
             return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult:
-    """What a sweep found."""
+    """What a sweep found.
+
+    Example:
+        >>> result = aceglt.sweep(grid, "sweep", device="cpu")
+        >>> len(result.to_dataframe())
+        8
+    """
 
     cells: Sequence[Mapping[str, Any]]
     """One per search, in the grid's order: name, config, varied, status, error and results (as results.json)."""
@@ -70,27 +90,86 @@ class SweepResult:
         """The searches that did not finish; `error` says why, `log` where to read more."""
         return [cell for cell in self.cells if cell["status"] != "finished"]
 
+    @property
+    def views(self) -> list[RunView]:
+        """The searches with results, as reports and plots know them."""
+        return distinct_names([_view(SweepDir(self.path), cell) for cell in self.cells if cell["results"]])
+
+    def to_dataframe(self) -> DataFrame:
+        """A row for each search, level (0 is dense) and seed, as a pandas data frame."""
+        rows = [{**_place(cell), **row} for cell in self.cells if cell["results"] for row in per_seed(cell["results"])]
+        return data_frame(rows)
+
+    def plot(self) -> Any:
+        """Quality against sparsity as a plotly figure; for searches of one dataset, backbone, task and axis."""
+        return plot(self.views)
+
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML report of all searches, and return where it is."""
+        write_report(self.views, Path(path))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        views = self.views
+        more = [f"{cell['name']}: {cell['status']}" for cell in self.failed]
+        table = text_table([SWEEP_COLUMNS, *sweep_rows(views)])
+        return "\n".join([f"Sweep of {len(self.cells)} searches in {self.path}", *table, *more])
+
+    def _repr_html_(self) -> str:
+        views = self.views
+        return sketch(views) + html_table([SWEEP_COLUMNS, *sweep_rows(views)])
+
+
+def load_sweep(path: str | Path) -> SweepResult:
+    """Open the folder of a sweep: what `sweep` returned when it ended.
+
+    Raises:
+        AcegltError: there is no sweep, or its file is damaged.
+
+    Example:
+        >>> _ = aceglt.sweep(grid, "sweep", device="cpu")
+        >>> [cell["results"]["label"] for cell in aceglt.load_sweep("sweep").cells]
+        ['random', 'ugs (labels)']
+    """
+    folder = SweepDir(path)
+    if not folder.merged.exists():
+        raise ConfigError(f"{path} is not the folder of a sweep (it has no sweep.json)")
+    merged: dict[str, Any] = read_json(folder.merged)
+    try:
+        check(merged, {"cells": [_CELL]}, "sweep")
+        cells = merged["cells"]
+        for cell in cells:
+            if cell["results"] is not None:
+                check_results(cell["results"])
+                cell["results"].setdefault("label", Config.from_dict(cell["config"]).label)
+    except (TypeError, ValueError, ConfigError) as problem:
+        raise RunError(f"{folder.merged}: damaged ({problem}); the sweep's command writes it anew") from None
+    return SweepResult(cells, folder.path)
+
 
 def publish(folder: SweepDir, cells: Sequence[GridCell], failures: Mapping[str, str]) -> SweepResult:
-    """Write sweep.json, sweep.csv and the report of what is there; every cell is in each exactly once."""
+    """Write sweep.json, sweep.csv, levels.csv and the report of what is there; every cell is in each exactly once."""
     entries = [_entry(folder, cell, failures.get(cell.name)) for cell in cells]
     write_json(folder.merged, {"format": 1, "cells": entries})
-    rows = [_row(entry) for entry in entries]
+    _write_table(folder.table, [_row(entry) for entry in entries])
+    done = [entry for entry in entries if entry["results"]]
+    _write_table(folder.levels, [{**_place(entry), **row} for entry in done for row in per_level(entry["results"])])
+    result = SweepResult(entries, folder.path)
+    try:
+        if done:
+            write_report(result.views, folder.report)
+    except ReportUnavailable as problem:
+        return replace(result, notes=[str(problem)])
+    return result
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     text = io.StringIO()
     columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
     writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomic(folder.table, text.getvalue().encode())
-    found = [(cell, entry) for cell, entry in zip(cells, entries, strict=True) if entry["results"]]
-    views = [_view(folder, cell, entry) for cell, entry in found]
-    names = distinct_names(views, [Path(cell.name) for cell, _ in found])
-    try:
-        if views:
-            write_report([replace(view, name=name) for view, name in zip(views, names, strict=True)], folder.report)
-    except ReportUnavailable as problem:
-        return SweepResult(entries, folder.path, [str(problem)])
-    return SweepResult(entries, folder.path)
+    write_atomic(path, text.getvalue().encode())
 
 
 def _entry(folder: SweepDir, cell: GridCell, error: str | None) -> dict[str, Any]:
@@ -106,25 +185,38 @@ def _entry(folder: SweepDir, cell: GridCell, error: str | None) -> dict[str, Any
     }
 
 
-def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell in one line: means over seeds, of dense and of the sparsest level that wins on validation."""
+def _place(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says of its search."""
     config, results = entry["config"], entry["results"]
-    row = {"name": entry["name"], **{name: config[name] for name in ("dataset", "backbone", "method", "axis")}}
-    row |= {"seeds": len(config["seeds"]), **entry["varied"], "status": entry["status"]}
+    named = {name: config[name] for name in ("dataset", "backbone", "method", "axis")}
+    ran = {"ran": results["label"]} if results else {}
+    return {"name": entry["name"], **named, **ran, "seeds": len(config["seeds"]), **entry["varied"]}
+
+
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell in one line: over seeds, dense, the sparsest level that wins on validation, and the last, win or lose."""
+    results, row = entry["results"], {**_place(entry), "status": entry["status"]}
     if results is None:
         return row
-    best = best_level(results) or {}
-    row |= _means("dense", results["dense"])
-    row |= {f"best_{name}": best.get(name) for name in ("level", "model_sparsity", "graph_sparsity")}
-    return row | _means("best", best)
+    levels = {"best": best_level(results), "last": results["levels"][-1] if results["levels"] else None}
+    row |= _readings("dense", results["dense"])
+    for name, found in levels.items():
+        level = found or {}
+        row |= {f"{name}_{key}": level.get(key) for key in ("level", "model_sparsity", "graph_sparsity", "macs")}
+        row |= _readings(name, level)
+    return row
 
 
-def _means(name: str, readings: Mapping[str, Any]) -> dict[str, float | None]:
-    return {f"{name}_{key}": mean_std(readings[key])[0] if readings.get(key) else None for key in ("val", "test")}
+def _readings(name: str, entry: Mapping[str, Any]) -> dict[str, float | None]:
+    """Mean and standard deviation over seeds."""
+    found = {key: mean_std(entry[key]) if entry.get(key) else (None, None) for key in ("val", "test")}
+    return {f"{name}_{key}{end}": pair[i] for key, pair in found.items() for i, end in enumerate(("", "_std"))}
 
 
-def _view(folder: SweepDir, cell: GridCell, entry: Mapping[str, Any]) -> RunView:
-    special = [f"{name} {value}" for name, value in cell.varied.items() if name not in (*NAMING, "method", "signal")]
-    name = ", ".join([f"{cell.config.method} ({cell.config.scoring.signal})", *special])
-    tickets = sorted(path.relative_to(folder.path).as_posix() for path in folder.run(cell).tickets.glob("level_*"))
-    return RunView(name, entry["results"], entry["config"], as_call(cell.settings), tickets)
+def _view(folder: SweepDir, entry: Mapping[str, Any]) -> RunView:
+    run = RunDir(folder.runs / entry["name"])
+    tickets = sorted(path.relative_to(folder.path).as_posix() for path in run.tickets.glob("level_*"))
+    results, config = dict(entry["results"]), dict(entry["config"])
+    environment = run.read_environment() if run.path.exists() else {}
+    known = (environment, run.read_savings(), entry["name"])
+    return RunView(str(results["label"]), results, config, as_call(config), tickets, *known)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rich.console import Console
+
 from aceglt import datasets
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
@@ -19,6 +21,8 @@ from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
 from aceglt.problems.own import customise
 from aceglt.runner import TICKETS
+from aceglt.searches.progress import visible
+from aceglt.sweeps.board import SweepProgress
 from aceglt.sweeps.cluster import RayEngine
 from aceglt.sweeps.engines import Engine, LocalEngine, Need
 from aceglt.sweeps.grid import GridCell, plan, read_grid
@@ -62,6 +66,7 @@ def sweep(
     data_root: str | Path | None = None,
     tickets: str = "best",
     observer: SweepObserver | None = None,
+    progress: bool = True,
 ) -> SweepResult:
     """Run every search of a grid; killed or interrupted, the same call continues, and a finished sweep is left alone.
 
@@ -80,13 +85,24 @@ def sweep(
         data_root: where datasets are looked for first.
         tickets: which tickets each search keeps: "best", "all" or "none".
         observer: told about progress.
+        progress: without an observer, show a bar on a terminal and in a notebook.
 
     Returns:
         The results of all searches; `.failed` are those that were given up.
 
     Raises:
         AcegltError: something given is wrong; nothing has been trained then.
+
+    Example:
+        >>> aceglt.sweep(grid, "sweep", device="cpu").failed
+        []
     """
+    if observer is None and progress and visible(console := Console(stderr=True)):
+        with SweepProgress(console) as bar:
+            return sweep(
+                grid, out, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, memory=memory,
+                retries=retries, device=device, data_root=data_root, tickets=tickets, observer=bar,
+            )  # fmt: skip
     machines = Machines(engine, address, workers, cpus, gpus, memory, retries, device, data_root)
     if tickets not in TICKETS:
         raise ConfigError(f"unknown tickets '{tickets}'; known are {', '.join(TICKETS)}")

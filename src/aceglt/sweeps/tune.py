@@ -120,6 +120,11 @@ def tune(
 
     Raises:
         AcegltError: something given is wrong, or no training ended well.
+
+    Example:
+        >>> quick = {"hidden": 4, "epochs": 2, "seeds": 1, "device": "cpu"}
+        >>> len(aceglt.tune("tuned", budget=1, dataset=grid["dataset"], **quick).trials)
+        1
     """
     machines = Machines(engine, address, workers, cpus, gpus, memory, retries, device, data_root)
     if budget is not None and budget < 1:

@@ -66,7 +66,10 @@ def _search(job: Job, patience: int, wait: Callable[[float], None]) -> None:
     torch.set_num_threads(job.threads)
     for left in reversed(range(patience + 1)):
         try:
-            search(out=job.run, device=job.device, data_root=job.data_root, tickets=job.tickets, **job.settings)
+            search(
+                out=job.run, device=job.device, data_root=job.data_root, tickets=job.tickets, progress=False,
+                report=False, **job.settings,
+            )  # fmt: skip
             return
         except RunInUse:
             if not left:

@@ -14,18 +14,22 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from aceglt.backends import choose
+from aceglt.config.own import is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.numerics import rng
 from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.searches.sketch import bars
+from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
 from aceglt.tickets.compact import CompactModel, seconds
+from aceglt.tickets.own import forward, module_of
 from aceglt.tickets.plain import plain_model
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
@@ -38,6 +42,9 @@ class Latency:
 
     median: float
     p95: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.p95:.2f})"
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Latency:
@@ -65,7 +72,7 @@ class Measured:
     """Of a single node's neighbourhood (of 2 hops, or as many as there are layers), from its plain x and edge_index."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Benchmark:
     """The variants side by side."""
 
@@ -89,15 +96,54 @@ class Benchmark:
         """Plain values, for JSON."""
         return asdict(self)
 
+    def _table(self) -> list[list[str]]:
+        quantities: dict[str, Callable[[Measured], str]] = {
+            "": lambda row: row.variant,
+            "MACs": lambda row: quantity(row.macs),
+            "weights": lambda row: f"{row.parameters:,}",
+            "edges": lambda row: f"{row.edges:,}",
+            "file": lambda row: byte_count(row.file_bytes),
+            "memory": lambda row: byte_count(row.memory_bytes),
+            "full graph, ms": lambda row: str(row.full),
+            "from plain tensors, ms": lambda row: str(row.first),
+            "one node, ms": lambda row: str(row.node),
+        }
+        return [[name, *map(words, self.rows)] for name, words in quantities.items()]
+
+    def _verdict(self) -> list[str]:
+        called = {"pyg": "PyG", "dense": "dense"}
+        over = [row.variant for row in self.rows if row.variant in called]
+        others = [f"{self.speedup(name):.1f}× as fast as {called[name]}" for name in over]
+        fewer = self["dense"].macs / self["ticket"].macs
+        measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
+        return [measured, f"The ticket is {' and '.join(others)} (MACs: {fewer:.1f}×)."]
+
+    def __repr__(self) -> str:
+        return "\n".join([*text_table(self._table()), *self._verdict()])
+
+    def _repr_html_(self) -> str:
+        slowest = max(row.full.median for row in self.rows)
+        rows = [(row.variant, row.full.median / slowest, f"{row.full.median:.2f} ms") for row in self.rows]
+        drawn, words = bars(rows, "latency of the full graph"), "<br>".join(map(escape, self._verdict()))
+        return f"{html_table(self._table())}{drawn}<p>{words}</p>"
+
 
 def benchmark(
-    ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0
-) -> Benchmark:
+    ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0,
+    backbone: Any = None,
+) -> Benchmark:  # fmt: skip
     """Measure a ticket against our dense model and the plain PyG model of the same shape.
 
     The variants take turns, so that a noisy machine treats them alike; weights are the ticket's, and random ones for
     the dense variants, which are as fast with any. `data` is by default the graph that the ticket was found on; the
-    single nodes are drawn by `seed`. Raises TicketError if the graph is another one.
+    single nodes are drawn by `seed`. A ticket of your own model, named as `backbone`, is measured against that model.
+    Raises TicketError if the graph is another one.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+        >>> found = aceglt.benchmark(ticket, data, device="cpu", repeats=1)
+        >>> found["ticket"].macs < found["dense"].macs
+        True
     """
     if repeats < 1:
         raise ConfigError(f"repeats must be 1 or more, found {repeats}")
@@ -105,13 +151,14 @@ def benchmark(
         ticket = Ticket.load(ticket)
     data = data if data is not None else ticket.load_data()
     target = pick_device(device)
-    model = ticket.model().to(target)
-    variants = _variants(ticket, model, data, target)
+    model = ticket.model(backbone).to(target)
+    own = is_own(ticket.config.backbone)
+    variants = _own_variants(ticket, backbone, data, target) if own else _variants(ticket, model, data, target)
     with torch.no_grad():
         latencies = _measure(variants, target, repeats, seed)
         rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else platform.processor() or "cpu"
-    return Benchmark(rows, name, torch.get_num_threads(), repeats, model.kernels)
+    return Benchmark(rows, name, torch.get_num_threads(), repeats, {} if own else model.kernels)
 
 
 class _Inputs(NamedTuple):
@@ -126,14 +173,15 @@ class _Inputs(NamedTuple):
         from torch_geometric.utils import to_undirected
 
         dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
-        attr = getattr(data, "edge_attr", None) if ticket.backbone().edge_features else None
+        built = None if is_own(ticket.config.backbone) else ticket.backbone()
+        attr = getattr(data, "edge_attr", None) if built is not None and built.edge_features else None
         if attr is not None:
             attr = attr.to(device, dtype).view(len(attr), -1)
         if not ticket.graph.directed:
             arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
         x = x.to(device, dtype)
-        hops = sum(stage.messages for stage in ticket.backbone().chain) or 2
-        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops)
+        hops = sum(stage.messages for stage in built.chain) if built is not None else 0
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops or 2)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -219,6 +267,22 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
             file_bytes,
         ),
     ]
+
+
+def _own_variants(ticket: Ticket, backbone: Any, data: Any, device: torch.device) -> list[_Variant]:
+    """The user's module as it is, and with the ticket's weights on the pruned graph; both as dense torch has them."""
+    ticket.check_plain()
+    made = {"dense": (data, False), "ticket": (ticket.apply(data), True)}
+    variants = []
+    for name, (graph, trained) in made.items():
+        module = module_of(ticket, backbone, trained).to(device)
+        prepare = partial(_prepared, module)
+        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), prepare, dict(module.state_dict())))
+    return variants
+
+
+def _prepared(module: nn.Module, given: _Inputs) -> Callable[[], Tensor]:
+    return partial(forward, module, given.x, given.edge_index)
 
 
 def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:

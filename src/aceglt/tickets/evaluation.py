@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from aceglt.backbones import Backbone, Params
 from aceglt.config.own import again
@@ -17,8 +19,11 @@ from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
-from aceglt.searches.levels import SearchObserver, outputs
-from aceglt.searches.statistics import Readings, paired_t_test, winning
+from aceglt.searches.levels import Observer, outputs, tell
+from aceglt.searches.progress import TrainingProgress, visible
+from aceglt.searches.sketch import bars
+from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric_in_words, paired_t_test, winning
+from aceglt.searches.wording import VERDICTS, escape, html_table, plus_minus, text_table
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.fit import fit
 from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device
@@ -45,7 +50,7 @@ class Comparison:
         return paired_t_test(self.ticket.test, self.dense.test, "less")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(Comparison):
     """Ticket and dense from the ticket's initial weights over dropout seeds, and both again from fresh weights."""
 
@@ -60,6 +65,36 @@ class Evaluation(Comparison):
         assert self.fresh.ticket.test is not None
         return paired_t_test(self.ticket.test, self.fresh.ticket.test, "greater")
 
+    def __repr__(self) -> str:
+        verdicts = []
+        for name, pair in (("Winning", self), ("Winning from fresh weights", self.fresh)):
+            told = ", ".join(f"{criterion} {VERDICTS[value]}" for criterion, value in pair.winning.items())
+            verdicts.append(f"{name}? {told}{_p_value(pair.p_worse)}")
+        enough = len(self.ticket.val) >= MIN_SEEDS and self.p_weights is not None
+        helps = VERDICTS[self.p_weights < SIGNIFICANCE if enough else None]  # type: ignore[operator]
+        verdicts.append(f"Do the ticket's own initial weights help? {helps}{_p_value(self.p_weights)}")
+        return "\n".join([*text_table(self._rows(), left=2), *verdicts])
+
+    def _repr_html_(self) -> str:
+        rows, verdicts = self._rows(), repr(self).splitlines()[-3:]
+        means = [(f"{row[0]} {row[1]}".strip(), float(row[3].split(" ")[0]) / 100, row[3]) for row in rows[1:]]
+        drawn = bars(means, "test results")
+        return f"{html_table(rows)}{drawn}<p>{'<br>'.join(map(escape, verdicts))}</p>"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            ("initial weights", metric_in_words(self.metric), "val", "test"),
+            *(
+                (weights, kind, plus_minus(found.val), plus_minus(found.test))
+                for name, pair in (("the ticket's", self), ("fresh", self.fresh))
+                for weights, kind, found in ((name, "dense", pair.dense), ("", "ticket", pair.ticket))
+            ),
+        ]
+
+
+def _p_value(p: float | None) -> str:
+    return "" if p is None else f" (one-sided paired t-test: p = {p:.3f})"
+
 
 def evaluate(
     ticket: Ticket | str | Path,
@@ -69,11 +104,12 @@ def evaluate(
     device: str = "auto",
     data_root: str | Path | None = None,
     dataset: str | None = None,
-    observer: SearchObserver | None = None,
+    observer: Observer | None = None,
     backbone: Any = None,
     loss: Any = None,
     metric: Any = None,
     deterministic: bool = False,
+    progress: bool = True,
 ) -> Evaluation:
     """Retrain a ticket and the dense model `seeds` times on labels alone, from the ticket's initial weights and from
     fresh ones.
@@ -85,7 +121,12 @@ def evaluate(
     Where the ticket was found with the user's own `backbone`, `loss` or `metric`, these must be given again, as objects
     or as "module:attribute": code that a file names is never run.
 
-    `deterministic` is as in a search, and on where the ticket's search had it.
+    `deterministic` is as in a search, and on where the ticket's search had it. `progress` is as in a search.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+        >>> sorted(aceglt.evaluate(ticket, data, seeds=2, device="cpu").winning)
+        ['paper', 'significant', 'strict']
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be 1 or more, found {seeds}")
@@ -94,7 +135,10 @@ def evaluate(
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
-    with deterministic_torch(deterministic or config.training.deterministic):
+    with ExitStack() as stack:
+        stack.enter_context(deterministic_torch(deterministic or config.training.deterministic))
+        if observer is None and progress and visible(console := Console(stderr=True)):
+            observer = stack.enter_context(TrainingProgress(console, 4 * seeds * config.training.epochs))
         problem = build_problem(config, source).to(pick_device(device))
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)
@@ -106,8 +150,7 @@ def evaluate(
         masks = {"dense": Masks.full(1, ticket.masks.total, problem.device), "ticket": ticket.masks.to(problem.device)}
         readings = []
         for step, (weights, which) in enumerate(product((start, fresh), masks)):
-            if observer is not None:
-                observer.on_phase(step, which if weights is start else f"{which}, fresh weights")
+            tell(observer, "on_phase", step, which if weights is start else f"{which}, fresh weights")
             readings.append(retrain(ticket, problem, network, weights, masks[which], step, observer))
     dense, kept, fresh_dense, fresh_kept = readings
     return Evaluation(kept, dense, problem.metric, Comparison(fresh_kept, fresh_dense, problem.metric))
@@ -120,17 +163,17 @@ def retrain(
     start: Params,
     masks: Masks,
     step: int = 0,
-    observer: SearchObserver | None = None,
+    observer: Observer | None = None,
 ) -> Readings:
     """Readings of one training per start, [S]: dropout differs between them. `step` is for the observer."""
     config, runs = ticket.config, len(start.prunable)
     masks = Masks(masks.weights.expand(runs, -1), masks.edges.expand(runs, -1))
     keys = rng.keys(range(runs), ticket.seed, "evaluate", device=problem.device)
     training, parts = config.training, build_parts(config)
+    tell(observer, "on_training", runs, training.epochs)
     result = fit(problem, backbone, start, masks, training.epochs, training, keys, observer=observer, parts=parts)
     assert result.params is not None
-    if observer is not None:
-        observer.on_test(step)
+    tell(observer, "on_test", step)
     test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
     return Readings(result.val.tolist(), test.tolist())
 

@@ -12,16 +12,20 @@ from torch import Tensor
 
 from aceglt import datasets
 from aceglt.backbones import Backbone, Params, build
-from aceglt.config import BACKBONE_OPTIONS, Config
+from aceglt.config import Config
 from aceglt.config.formats import FORMAT, read_config
-from aceglt.config.own import is_own
+from aceglt.config.own import again, is_own
 from aceglt.errors import AcegltError, ConfigError, TicketError
 from aceglt.files import tensors as storage
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
+from aceglt.searches.sketch import bars
+from aceglt.searches.wording import escape, percent, plus_minus, quantity
 from aceglt.tickets.compact import CompactModel
 from aceglt.tickets.export import export as write_export
+from aceglt.tickets.own import Names, export_own, module_of
+from aceglt.tickets.own import outputs as own_outputs
 
 UNSEEN = ("error", "keep", "drop")
 _KIND = "ticket"
@@ -31,9 +35,18 @@ _METRICS = ("val", "test", "dense_val", "dense_test")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ticket:
-    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with."""
+    """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with.
+
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, hidden=8).tickets[0]
+        >>> ticket
+        Ticket of random, gcn with 8 hidden units on data, node task
+        level 1 of the model axis, seed 0, preset default, 2 epochs
+        weights  51 of 64 (20.31 % sparse)
+        ...
+    """
 
     config: Config
     seed: int
@@ -51,6 +64,8 @@ class Ticket:
     """Of that graph; it covers features of edges too, which a ticket does not hold."""
     several: bool = False
     """Whether a node may have several labels (or none) rather than one class."""
+    names: Names | None = None
+    """What a model of the user's own calls its weights; None for a built-in backbone."""
 
     @property
     def model_sparsity(self) -> float:
@@ -59,6 +74,33 @@ class Ticket:
     @property
     def graph_sparsity(self) -> float:
         return self.masks.sparsity[1]
+
+    def __repr__(self) -> str:
+        c, alive, total, dense = self.config, self.masks.alive, self.masks.total, self.sizes["dense_macs"]
+        shown = {name: plus_minus(None if value is None else [value]) for name, value in self.metrics.items()}
+        network = f"your own {c.backbone}" if is_own(c.backbone) else c.backbone
+        width = "" if is_own(c.backbone) else f" with {c.backbone_options.hidden} hidden units"
+        return "\n".join(
+            [
+                f"Ticket of {c.label}, {network}{width} on {c.dataset}, {c.task} task",
+                f"level {self.level} of the {c.pruning.axis} axis, seed {self.seed}, preset {c.preset}, "
+                f"{c.training.epochs} epochs",
+                f"weights  {alive.weights:,} of {total.weights:,} ({percent(self.model_sparsity)} sparse)",
+                f"edges    {alive.edges:,} of {total.edges:,} ({percent(self.graph_sparsity)} sparse)",
+                f"MACs     {quantity(self.sizes['macs'])} of {quantity(dense)} "
+                f"({dense / self.sizes['macs']:.1f}× fewer)",
+                f"val      {shown['val']} (dense {shown['dense_val']})",
+                f"test     {shown['test']} (dense {shown['dense_test']})",
+                f"graph    {self.graph.num_nodes:,} nodes, fingerprint {self.fingerprint}",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        first, second, *facts = (escape(line) for line in repr(self).splitlines())
+        shares = {"weights": 1 - self.model_sparsity, "edges": 1 - self.graph_sparsity}
+        shares["MACs"] = self.sizes["macs"] / self.sizes["dense_macs"]
+        drawn = bars([(f"{name} left", share, percent(share)) for name, share in shares.items()], "what is left")
+        return f"<p><b>{first}</b><br>{second}</p>{drawn}<pre>{'<br>'.join(facts)}</pre>"
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: bit-packed masks, the alive weights and the graph's edges."""
@@ -72,6 +114,7 @@ class Ticket:
             "sizes": dict(self.sizes),
             "several": self.several,
             "graph": {**_facts(graph), "fingerprint": self.fingerprint, "edge_features": with_edge_features},
+            **({} if self.names is None else {"names": self.names.plain()}),
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
         }
         tensors = {
@@ -137,27 +180,71 @@ class Ticket:
             )
         return self.graph.expand(alive, edge_index, unseen == "keep")
 
-    def model(self) -> CompactModel:
-        """The trained network without what is dead, for inference on a graph that the ticket was applied to."""
-        backbone = self.backbone()
-        layers, directed = backbone.layers(self.trained_weights()), self.graph.directed
-        return CompactModel(layers, backbone.coefficients, directed, backbone.edge_features).eval()
+    def model(self, backbone: Any = None) -> Any:
+        """The trained network without what is dead, for inference on a graph that the ticket was applied to.
 
-    def predict(self, data: Any, unseen: str = "error", device: torch.device | str = "cpu") -> Tensor:
+        Of a ticket of your own model, that module with the ticket's weights, dead ones 0, to infer or to train:
+        `backbone` is its class, a factory, an instance (which is copied) or "module:attribute". What the ticket names
+        is never imported by itself.
+
+        Example:
+            >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+            >>> ticket.model()(data.x, ticket.apply(data).edge_index).shape
+            torch.Size([24, 2])
+        """
+        if is_own(self.config.backbone):
+            return module_of(self, backbone)
+        again(self.config.to_dict(), {"backbone": backbone})  # refuses one that is given in vain
+        built = self.backbone()
+        layers, directed = built.layers(self.trained_weights()), self.graph.directed
+        return CompactModel(layers, built.coefficients, directed, built.edge_features).eval()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The trained weights by the names that the model has for them, dead ones 0; for `load_state_dict` of your own.
+
+        Example:
+            >>> sorted(aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0].state_dict())
+            ['layer0.weight', 'layer1.weight']
+        """
+        if not is_own(self.config.backbone):
+            return {name: part.clone() for name, part in self.trained_weights().items()}
+        if self.names is None:
+            raise TicketError(
+                "the ticket is of an earlier version, which did not record the names of weights; search again"
+            )
+        return self.names.split(self.trained.prunable[0], self.trained.other[0])
+
+    def predict(
+        self, data: Any, unseen: str = "error", device: torch.device | str = "cpu", backbone: Any = None
+    ) -> Tensor:
         """Probability of each class (or, where nodes have several, label) at each node, [N, classes].
 
-        See `apply` for `unseen`.
+        See `apply` for `unseen`, and `model` for `backbone`, which a ticket of your own model needs.
+
+        Example:
+            >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+            >>> ticket.predict(data).sum(dim=1).allclose(torch.ones(24))
+            True
         """
-        model, pruned = self.model().to(device), self.apply(data, unseen)
+        model, pruned = self.model(backbone).to(device), self.apply(data, unseen)
+        if is_own(self.config.backbone):
+            self.check_plain()
+            own = own_outputs(self, pruned, model, device)
+            return (own.sigmoid() if self.several else own.softmax(dim=-1)).cpu()
         parts = (getattr(pruned, name, None) for name in ("x", "edge_index", "edge_attr"))
         outputs: Tensor = model(*(None if part is None else part.to(device) for part in parts))
         return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
-    def export(self, out: str | Path, format: str = "pyg") -> Path:
+    def export(self, out: str | Path, format: str = "pyg", backbone: Any = None) -> Path:
         """Write the compact model and the alive edges into a new folder, for use without aceglt.
 
-        See `aceglt.tickets.export.export` for the formats.
+        See `aceglt.tickets.export.export` for the formats. Of your own model, named as `backbone`, the format pyg
+        writes a `state_dict` with dead weights 0; the others trace the module.
         """
+        if is_own(self.config.backbone):
+            self.check_plain()
+            return export_own(self, out, format, backbone)
+        again(self.config.to_dict(), {"backbone": backbone})
         return write_export(self, out, format)
 
     def trained_weights(self) -> dict[str, Tensor]:
@@ -170,16 +257,9 @@ class Ticket:
         Raises TicketError if the ticket has no compact form, or the weights do not fit.
         """
         c, sizes = self.config, self.sizes
-        if c.task == "link" or self.graph.edge_weight is not None:
-            raise TicketError(
-                "model, predict, bench and export are for node tasks on graphs without edge weights; "
-                "apply and evaluate work for all"
-            )
+        self.check_plain()
         if is_own(c.backbone):
-            raise TicketError(
-                f"the ticket is of your own model {c.backbone}, which has no compact form; model, predict, bench and "
-                f"export are for {', '.join(BACKBONE_OPTIONS)}, but apply gives you its pruned graph"
-            )
+            raise TicketError(f"the ticket is of your own model {c.backbone}, which has no compact form")
         options = asdict(c.backbone_options) | {name: sizes[name] for name in _EDGE_SIZES if name in sizes}
         backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], **options)
         wanted = (backbone.prunable.size, backbone.other.size)
@@ -190,6 +270,14 @@ class Ticket:
                 f"{wanted[0]} and {wanted[1]}"
             )
         return backbone
+
+    def check_plain(self) -> None:
+        """Raise TicketError where predictions are not those of a module on x and edge_index alone."""
+        if self.config.task == "link" or self.graph.edge_weight is not None:
+            raise TicketError(
+                "model, predict, bench and export are for node tasks on graphs without edge weights; "
+                "apply, evaluate and state_dict work for all"
+            )
 
     def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> Any:
         """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place."""
@@ -246,7 +334,12 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         graph=_graph(payload["graph"], tensors, masks.total.edges),
         fingerprint=str(payload["graph"]["fingerprint"]),
         several=bool(payload["several"]),
+        names=_names(payload.get("names"), masks, tensors) if is_own(config.backbone) else None,
     )
+
+
+def _names(values: Any, masks: Masks, tensors: Mapping[str, Tensor]) -> Names | None:
+    return None if values is None else Names.read(values, masks.total.weights, tensors["trained.other"].numel())
 
 
 def _facts(graph: Graph) -> dict[str, Any]:

@@ -12,7 +12,11 @@ from aceglt.tickets.ticket import Ticket, check_unseen
 class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     """Remove the ticket's dead edges from a `Data`; see `Ticket.apply`.
 
-    >>> transform = Compose([NormalizeFeatures(), ApplyTicket(ticket)])  # doctest: +SKIP
+    Example:
+        >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
+        >>> transform = aceglt.ApplyTicket(ticket)
+        >>> transform(data).num_edges < data.num_edges
+        True
     """
 
     def __init__(self, ticket: Ticket, unseen: str = "error") -> None:

@@ -58,6 +58,8 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and (number := processes.device_number()) is not None:
         name = f"cuda:{number}"
         torch.cuda.set_device(number)
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device '{name}' cannot be used here: torch sees no GPU; use cpu or auto")
     try:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda"):

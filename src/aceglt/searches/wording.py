@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aceglt.searches.statistics import mean_std
 
@@ -48,6 +49,11 @@ def quantity(value: float | None, beside: float | None = None) -> str:
     return f"{value:.0f}"
 
 
+def byte_count(count: int) -> str:
+    """Bytes in kB or MB."""
+    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds, or minutes and hours where those read better."""
     if seconds is None:
@@ -62,3 +68,41 @@ def duration(seconds: float | None) -> str:
 def counted(number: int, thing: str) -> str:
     """`1 level`, `2 levels`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+SIDES = {"model_sparsity": "weights", "graph_sparsity": "edges"}
+
+
+def level_in_words(results: Mapping[str, Any], levels: int = 0) -> str:
+    """The last level of results.json, or dense, in a line; `levels` is how many there will be."""
+    done = results["levels"]
+    last = done[-1] if done else results["dense"]
+    means = {key: f"{100 * mean_std(last[key])[0]:.2f}" for key in ("val", "test") if last[key]}
+    read = " · ".join(f"{key} {mean}" for key, mean in means.items())
+    if not done:
+        return f"dense · {read}"
+    pruned = ", ".join(f"−{percent(last[key], 1)} {side}" for key, side in SIDES.items())
+    verdict = "wins" if last["winning"]["strict"] else "loses"
+    return f"level {last['level']}/{max(levels, last['level'])} · {pruned} · {read} · {verdict}"
+
+
+def text_table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Lines of columns, so many of them flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """The same for a notebook; the first row is the head."""
+
+    def cell(kind: str, place: int, words: str) -> str:
+        return f'<{kind} style="text-align:{"right" if place else "left"}">{escape(words)}</{kind}>'
+
+    lines = ["".join(cell("td" if n else "th", i, c) for i, c in enumerate(row)) for n, row in enumerate(rows)]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

@@ -1,0 +1,149 @@
+"""How a search shows itself while it runs: a bar on a terminal and in a notebook, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from aceglt.methods.base import level_epochs
+from aceglt.searches.levels import Observer
+from aceglt.searches.wording import level_in_words
+
+if TYPE_CHECKING:
+    from aceglt.config import Config
+    from aceglt.methods import Method
+
+_QUIET_SECONDS = 30.0  # between plain lines inside a phase
+_READ_SECONDS = 0.5  # between readings of the validation metric
+
+Shown = TypeVar("Shown", bound="Bar")
+
+
+def visible(console: Console) -> bool:
+    """Whether somebody watches: on a terminal or in a notebook."""
+    return console.is_terminal or console.is_jupyter
+
+
+class Bar:
+    """A bar with a description and the time left, and lines that stay. Use as a context manager.
+
+    A notebook without ipywidgets, and what is no terminal, get the lines alone.
+    """
+
+    def __init__(self, console: Console, description: str, total: int | None) -> None:
+        self._console = console
+        self._moves = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(), console=console, transient=True, expand=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task(description, total=total, left="")
+
+    def __enter__(self: Shown) -> Shown:
+        if self._moves:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._moves:
+            self._bar.stop()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def time_left(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left"
+
+
+class TrainingProgress(Bar, Observer):
+    """Phases of training: epoch, best validation metric and time left; each phase leaves a line."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._total = total  # epochs · runs
+        self._done = 0  # of them, in this session
+        self._skipped = 0  # those that an earlier session had done
+        self._began = self._shown = time.monotonic()
+        self._level, self._phase = 0, ""
+        self._start(1)
+        super().__init__(console, "starting", total)
+
+    def _start(self, runs: int) -> None:
+        self._runs, self._in_phase = runs, 0  # runs of the phase, and their epochs
+        self._best, self._read = math.nan, 0.0
+        self._ended, self._sum = 0, 0.0  # runs that this phase has brought to its end, and their metrics
+
+    def on_phase(self, level: int, phase: str) -> None:
+        self._level, self._phase = level, phase
+
+    def on_training(self, runs: int, epochs: int) -> None:
+        self._start(runs)
+
+    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+        self._done += runs
+        self._in_phase += runs
+        now = time.monotonic()
+        if now - self._read >= _READ_SECONDS or epoch == epochs:
+            self._best, self._read = best(), now
+        if self._moves:
+            done, text = self._skipped + self._done, self._text(epochs)
+            self._bar.update(self._task, completed=done, description=text, left=self._left())
+        elif now - self._shown >= _QUIET_SECONDS:
+            self._line(self._text(epochs))
+        if epoch == epochs:
+            self._ended += runs
+            self._sum += runs * self._best
+            if self._ended == self._runs:
+                self._end(self._sum / self._runs)
+
+    def _end(self, best: float) -> None:
+        """A phase has ended."""
+        self._line(f"{self._where()} · best val {100 * best:.2f}")
+
+    def _line(self, text: str) -> None:
+        self._shown = time.monotonic()
+        self._say(text if self._moves else f"{text} · {self._left()}")
+
+    def _where(self) -> str:
+        return self._phase
+
+    def _text(self, epochs: int) -> str:
+        """Runs need not be at the same epoch: what is shown is their mean, which only grows."""
+        known = "" if math.isnan(self._best) else f" · best val {100 * self._best:.2f}"
+        return f"{self._where()} · epoch {self._in_phase // self._runs}/{epochs}{known}"
+
+    def _left(self) -> str:
+        elapsed = time.monotonic() - self._began
+        return time_left(max(0, self._total - self._skipped - self._done) * elapsed / max(1, self._done))
+
+
+class SearchProgress(TrainingProgress):
+    """Level and phase as well; dense and each level leave a line with their result."""
+
+    def __init__(self, console: Console, config: Config, method: Method) -> None:
+        runs, self._levels = len(config.seeds), config.stopping.levels
+        self._dense = config.training.epochs * runs
+        self._per_level = level_epochs(method, config.scoring_epochs, config.training.epochs) * runs
+        super().__init__(console, self._dense + self._levels * self._per_level)
+
+    def on_phase(self, level: int, phase: str) -> None:
+        if level and not self._phase:  # a resumed search: what was done before costs no time now
+            self._skipped = self._dense + (level - 1) * self._per_level
+        super().on_phase(level, phase)
+
+    def on_level(self, results: Mapping[str, Any]) -> None:
+        self._line(level_in_words(results, self._levels))
+
+    def _end(self, best: float) -> None:
+        """What matters comes with the level."""
+
+    def _where(self) -> str:
+        level = f"level {self._level}/{max(self._levels, self._level)}"
+        return self._phase if self._level == 0 else f"{level} · {self._phase}"

@@ -1,0 +1,212 @@
+"""Tickets of the user's own model: the module itself with the ticket's weights, dead ones 0."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from aceglt.backbones import Backbone
+from aceglt.config.own import again, name_of
+from aceglt.errors import ConfigError, RunError, TicketError
+from aceglt.files import write_atomic
+from aceglt.numerics.graph import Graph
+
+if TYPE_CHECKING:
+    from aceglt.tickets.ticket import Ticket
+
+FORMATS = ("pyg", "torch-export", "onnx")
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the user's module calls what a ticket holds flat: shapes by name, in order."""
+
+    prunable: Mapping[str, tuple[int, ...]]
+    other: Mapping[str, tuple[int, ...]]
+    unused: tuple[str, ...] = ()
+    """Parameters without influence, which a ticket does not hold."""
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> Names:
+        unused = tuple(sorted(getattr(backbone, "unused", ())))
+        return cls(dict(backbone.prunable.shapes), dict(backbone.other.shapes), unused)
+
+    @classmethod
+    def read(cls, values: Any, weights: int, others: int) -> Names:
+        """What `plain` gave; ValueError where it is something else, or not of so many numbers."""
+        prunable, other = ({str(n): tuple(s) for n, s in values[part]} for part in ("prunable", "other"))
+        found = cls(prunable, other, tuple(map(str, values["unused"])))
+        sizes = [(prunable, weights), (other, others)]
+        for shapes, wanted in sizes:
+            if not all(isinstance(size, int) and size >= 0 for shape in shapes.values() for size in shape):
+                raise ValueError("the shapes of the model's parameters are no whole numbers")
+            if sum(map(math.prod, shapes.values())) != wanted:
+                raise ValueError("the names of the model's parameters do not fit its weights")
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        shapes = {part: [[n, list(s)] for n, s in getattr(self, part).items()] for part in ("prunable", "other")}
+        return {**shapes, "unused": list(self.unused)}
+
+    def split(self, prunable: Tensor, other: Tensor) -> dict[str, Tensor]:
+        """Named tensors of flat ones."""
+        return {**_split(prunable, self.prunable), **_split(other, self.other)}
+
+
+def _split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    parts = flat.split([math.prod(shape) for shape in shapes.values()])
+    return {name: part.reshape(shape).clone() for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+
+def module_of(ticket: Ticket, backbone: Any, trained: bool = True) -> Module:
+    """The user's module for inference, with the ticket's weights, or as it is made.
+
+    `backbone` is a class, a factory, an instance, which is copied, or the name of one; nothing else is imported.
+    Raises TicketError where it is not the model that the ticket was found with.
+    """
+    given = again(ticket.config.to_dict(), {"backbone": backbone}).backbone
+    if isinstance(given, type) and issubclass(given, Backbone):
+        raise TicketError(f"{name_of(given)} is a Backbone of aceglt's, not a torch.nn.Module; use ticket.state_dict()")
+    if isinstance(given, Module):
+        module = copy.deepcopy(given)
+    else:
+        from aceglt.backbones.module import maker  # imports PyG's layers
+
+        module = maker(given, name_of(given), ticket.sizes["in_features"], ticket.sizes["out_features"])()
+    module = module.to(ticket.trained.prunable.dtype)
+    if trained:
+        _load(ticket, module, name_of(given))
+    return module.eval()
+
+
+def _load(ticket: Ticket, module: Module, name: str) -> None:
+    try:
+        found = module.load_state_dict(ticket.state_dict(), strict=False)
+    except RuntimeError as problem:
+        raise TicketError(f"{name} is not the ticket's model: {problem}") from None
+    known = ticket.names.unused if ticket.names else ()
+    lost = [key for key in found.missing_keys if key not in known]
+    if lost or found.unexpected_keys:
+        told = [*(f"{key} is not in the ticket" for key in lost), *(f"it has no {k}" for k in found.unexpected_keys)]
+        raise TicketError(f"{name} is not the ticket's model: {', '.join(told[:3])}")
+
+
+def forward(module: Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    """Outputs [N, C]; a module that takes weights of edges is given ones, as in the search."""
+    options = {"edge_weight": x.new_ones(edge_index.shape[1])} if _takes_weight(module) else {}
+    made: Tensor = module(x, edge_index, **options)
+    return made
+
+
+def outputs(ticket: Ticket, data: Any, module: Module, device: torch.device | str = "cpu") -> Tensor:
+    """[N, C] of the module on data that the ticket was applied to, on arcs as it was trained on them: without
+    self-loops, an undirected edge in both directions."""
+    x = data.x.to(device, ticket.trained.prunable.dtype)
+    graph = Graph.from_edge_index(data.edge_index.to(device), len(x), ticket.graph.directed)
+    ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=device)
+    with torch.no_grad():
+        return forward(module.to(device), x, graph.batch(ones, False).by_run[0][0])
+
+
+def _takes_weight(module: Module) -> bool:
+    from aceglt.backbones.probe import takes_weight  # imports PyG's layers
+
+    return takes_weight(module, type(module).__name__)
+
+
+def export_own(ticket: Ticket, out: str | Path, format: str, backbone: Any) -> Path:
+    """A folder with the module's weights (pyg) or the traced module (torch-export, onnx), the alive edges, a README.
+
+    Raises ConfigError for an unknown format, RunError if `out` exists, TicketError if the module cannot be traced.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
+    path, module = Path(out), module_of(ticket, backbone)
+    if path.exists():
+        raise RunError(f"{path} exists already; choose another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
+        folder = Path(temporary) / path.name
+        folder.mkdir()
+        edges = ticket.graph.edges[:, ticket.masks.edges[0]]
+        arcs = edges if ticket.graph.directed else torch.cat([edges, edges.flip(0)], dim=1)
+        if format == "pyg":
+            torch.save(module.state_dict(), folder / "state_dict.pt")
+            torch.save(arcs, folder / "edge_index.pt")
+        else:
+            _write_traced(ticket, module, folder, format)
+            np.save(folder / "edge_index.npy", arcs.numpy())
+        write_atomic(folder / "README.md", _readme(ticket, format).encode())
+        folder.rename(path)
+    return path
+
+
+def _write_traced(ticket: Ticket, module: Module, folder: Path, format: str) -> None:
+    x = torch.zeros(7, ticket.sizes["in_features"], dtype=ticket.trained.prunable.dtype)
+    edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
+    given: Sequence[Any] = (x, edge_index)
+    shapes: tuple[Any, ...] = ({0: nodes}, {1: arcs})
+    if _takes_weight(module):
+        given, shapes = (*given, x.new_ones(5)), (*shapes, {0: arcs})
+    try:
+        program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
+        if format == "torch-export":
+            torch.export.save(program, folder / "model.pt2")
+            return
+        made = torch.onnx.export(program, dynamo=True, verbose=False)
+    except ImportError as problem:
+        raise ConfigError(f"the format onnx needs {problem.name}: pip install 'aceglt[export]'") from None
+    except Exception as problem:
+        reason = str(problem).strip().splitlines()
+        told = f"{type(module).__name__} for {format} ({reason[0] if reason else type(problem).__name__})"
+        raise TicketError(f"torch cannot trace {told}; the format pyg writes its weights") from None
+    assert made is not None
+    made.save(folder / "model.onnx", external_data=False)
+
+
+def _readme(ticket: Ticket, format: str) -> str:
+    module, _, kind = ticket.config.backbone.partition(":")
+    module = "my_module" if module == "__main__" else module  # of a notebook
+    sizes = ticket.sizes
+    use = {
+        "pyg": f"""import torch
+from {module} import {kind.split(".")[0]}
+
+model = {kind}({sizes["in_features"]}, {sizes["out_features"]})  # as you make it
+model.load_state_dict(torch.load("state_dict.pt", weights_only=True))
+with torch.no_grad():
+    outputs = model.eval()(x, torch.load("edge_index.pt", weights_only=True))""",
+        "torch-export": """import numpy, torch
+
+model = torch.export.load("model.pt2").module()
+outputs = model(x, torch.from_numpy(numpy.load("edge_index.npy")))""",
+        "onnx": """import numpy, onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+outputs = session.run(None, {"x": x, "edge_index": numpy.load("edge_index.npy")})[0]""",
+    }[format]
+    return f"""# A graph lottery ticket
+
+{ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the prunable weights are 0
+and {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
+
+`x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges, both directions of each, of the graph of
+{ticket.graph.num_nodes} nodes that the ticket was found on. A model that takes `edge_weight` is given ones. The outputs
+[nodes, {sizes["out_features"]}] are logits.
+
+```python
+{use}
+```
+"""

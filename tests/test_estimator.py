@@ -1,0 +1,53 @@
+"""The estimator is what search is, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from search_samples import TINY, graph, search
+from test_own_search import Net
+
+import aceglt
+
+QUICK: dict[str, Any] = {**TINY, "device": "cpu"}
+
+
+def test_it_finds_what_search_finds() -> None:
+    found = aceglt.TicketSearch(**QUICK).fit(graph())
+    wanted = search()
+    best = wanted.best or max(wanted.tickets, key=lambda ticket: ticket.metrics["val"] or 0)
+    assert found.best_ticket_.trained.prunable.equal(best.trained.prunable)
+    assert found.wins_ == (wanted.best is not None)
+    data = graph()
+    assert torch.equal(found.predict(data), found.best_ticket_.predict(data).argmax(dim=1))
+    assert found.score(data) == pytest.approx(found.best_ticket_.metrics["test"])
+
+
+@pytest.mark.parametrize(("axis", "name"), [("model", "target_model"), ("graph", "target_graph")])
+def test_the_target_is_of_what_gets_sparser(axis: str, name: str) -> None:
+    found = aceglt.TicketSearch(target=0.1, **{**QUICK, "axis": axis, "levels": 9}).fit(graph())
+    assert getattr(found.result_.config.stopping, name) == 0.1
+    assert len(found.result_.results["levels"]) < 9
+
+
+def test_an_own_model_predicts_too() -> None:
+    settings = {**QUICK, "method": "random", "backbone": Net}
+    del settings["hidden"]
+    found = aceglt.TicketSearch(**settings).fit(graph())
+    assert found.predict_proba(graph()).shape == (24, 2)
+
+
+def test_scikit_learn_can_clone_and_change_it() -> None:
+    base = pytest.importorskip("sklearn.base")
+    made = aceglt.TicketSearch(target=0.5, method="ugs")
+    other = base.clone(made).set_params(method="random", target=0.2)
+    assert made.get_params() == {"target": 0.5, "method": "ugs"}
+    assert other.get_params() == {"target": 0.2, "method": "random"}
+    assert repr(other) == "TicketSearch(target=0.2, method='random')"
+
+
+def test_without_a_ticket_it_says_what_it_needs() -> None:
+    with pytest.raises(aceglt.AcegltError, match="no ticket was kept"):
+        aceglt.TicketSearch(**{**QUICK, "levels": 0}).fit(graph())

@@ -1,0 +1,236 @@
+"""What Python users see: progress, logging, results in a few lines, tables, plots and pages."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from search_samples import Breaks, Stop, graph, outcome, search, timeless
+
+import aceglt
+from aceglt.config import Config
+from aceglt.errors import ConfigError, RunError
+from aceglt.methods.build import build_method
+from aceglt.searches.progress import SearchProgress
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> aceglt.SearchResult:
+    return search(out=tmp_path_factory.mktemp("run") / "run", tickets="all")
+
+
+def _console(**options: Any) -> Console:
+    return Console(file=io.StringIO(), width=100, **options)
+
+
+def _progress(**options: Any) -> SearchProgress:
+    config = Config(method="ugs", epochs=10, score_epochs=10, levels=2, seeds=(0, 1))
+    return SearchProgress(_console(**options), config, build_method(config))
+
+
+# Progress
+
+
+def _texts(progress: SearchProgress, *epochs: int) -> list[str]:
+    """What the bar says after each epoch of one of two runs."""
+    said = []
+    progress.on_phase(1, "retrain")
+    progress.on_training(2, 10)
+    for epoch in epochs:
+        progress.on_epoch(epoch, 10, 1, lambda: float("nan") if epoch == 1 else 0.5)  # noqa: B023
+        said.append(str(progress._bar.tasks[0].description))
+    return said
+
+
+def test_epochs_never_go_backwards_whichever_run_is_trained_first() -> None:
+    for order in ([1, 2, 10, 1, 2, 10], [1, 1, 2, 2, 10, 10]):
+        shown = [int(re.search(r"epoch (\d+)/10", text)[1]) for text in _texts(_progress(force_terminal=True), *order)]  # type: ignore[index]
+        assert shown == sorted(shown) == [0, 1, 1, 2, 2, 3]
+
+
+def test_no_metric_is_shown_before_there_is_one() -> None:
+    first, *_, last = _texts(_progress(force_terminal=True), 1, 10)
+    assert "val" not in first
+    assert "best val 50.00" in last
+
+
+def test_dense_and_each_level_leave_a_line_with_their_result(result: aceglt.SearchResult) -> None:
+    for terminal in (True, False):
+        progress = _progress(force_terminal=terminal)
+        with progress:
+            for levels in range(3):
+                progress.on_level({**result.results, "levels": result.results["levels"][:levels]})
+        lines = [line for line in progress._console.file.getvalue().splitlines() if "val" in line]  # type: ignore[attr-defined]
+        assert ["dense" in lines[0], "level 1/2" in lines[1], "level 2/2" in lines[2]] == [True] * 3
+        assert all("test" in line for line in lines)
+        assert all(re.search("wins|loses", line) for line in lines[1:])
+
+
+def test_a_line_of_a_level_fits_80_columns() -> None:
+    from aceglt.searches.wording import level_in_words
+
+    level = {
+        "level": 10,
+        "model_sparsity": 0.9,
+        "graph_sparsity": 0.4,
+        "val": [1.0],
+        "test": [1.0],
+        "winning": {"strict": True},
+    }
+    assert len(level_in_words({"levels": [level]}, 10)) <= 80
+
+
+def test_a_notebook_gets_progress_unless_it_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    consoles: list[Console] = []
+
+    def console(**options: Any) -> Console:
+        consoles.append(_console(force_terminal=True))
+        return consoles[-1]
+
+    monkeypatch.setattr("aceglt.runner.Console", console)
+    search(levels=1)
+    assert "level 1/1" in consoles[-1].file.getvalue()  # type: ignore[attr-defined]
+    search(levels=1, progress=False)
+    assert consoles[-1].file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_levels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="aceglt"):
+        search(levels=1)
+    assert [record.message.split(" · ")[0] for record in caplog.records] == ["dense", "level 1/1"]
+
+
+def test_an_observer_is_told_what_it_wants_to_know() -> None:
+    told: list[Any] = []
+
+    class Watcher(aceglt.Observer):
+        def on_level(self, results: Mapping[str, Any]) -> None:
+            told.append(len(results["levels"]))
+
+        def on_training(self, runs: int, epochs: int) -> None:
+            told.append((runs, epochs))
+
+    search(levels=1, observer=Watcher())
+    assert told == [(2, 3), 0, (2, 3), (2, 3), 1]
+
+
+# Results
+
+
+def test_a_result_is_a_few_lines(result: aceglt.SearchResult) -> None:
+    lines = repr(result).splitlines()
+    assert lines[0] == "ugs (labels) on data, gcn, joint axis, node task: 2 levels, 2 seeds, accuracy in %"
+    assert [line.split()[0] for line in lines[1:]] == ["dense", "best", "run"]
+    assert max(map(len, lines)) < 140
+
+
+def test_things_are_a_few_lines_and_a_table_with_a_picture(result: aceglt.SearchResult) -> None:
+    ticket = result.tickets[0]
+    data = graph()
+    things = [result, ticket, aceglt.benchmark(ticket, data, device="cpu", repeats=1)]
+    things.append(aceglt.evaluate(ticket, data, seeds=2, device="cpu"))
+    for thing in things:
+        assert 2 <= len(repr(thing).splitlines()) <= 12
+        page = thing._repr_html_()
+        assert "<svg" in page
+        assert "nan" not in page.lower().replace("anan", "")
+        assert ("<table" in page) or ("<pre" in page)
+    assert "kB" in repr(things[2])
+    assert "p = " in repr(things[3])
+
+
+def test_a_data_frame_has_a_row_for_each_level_and_seed(result: aceglt.SearchResult) -> None:
+    frame = result.to_dataframe()
+    assert len(frame) == 3 * 2
+    level = result.results["levels"][1]
+    row = frame[(frame.level == 2) & (frame.seed == 1)].iloc[0]
+    assert (row.test, row.model_sparsity) == (level["test"][1], level["model_sparsity"])
+
+
+def test_without_pandas_it_says_what_to_install(result: aceglt.SearchResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        result.to_dataframe()
+
+
+def test_a_plot_has_a_line_for_each_search(result: aceglt.SearchResult) -> None:
+    other = search(method="random")
+    names = [trace.name for trace in result.plot(other).data if trace.name]
+    assert names == ["dense, test", "ugs (labels), test", "random, test"]
+    with pytest.raises(ConfigError, match="one plot is of one dataset"):
+        result.plot(search(axis="graph"))
+
+
+def test_a_report_is_written_where_it_is_told(result: aceglt.SearchResult, tmp_path: Path) -> None:
+    path = search(method="random").report(tmp_path / "page.html", result)
+    assert "random" in path.read_text()
+
+
+def test_a_run_is_opened_again(result: aceglt.SearchResult) -> None:
+    assert result.path is not None
+    again = aceglt.load_run(result.path)
+    assert timeless(again.results) == timeless({**result.results})
+    assert again.config == result.config
+    assert [t.level for t in again.tickets] == [t.level for t in result.tickets]
+    assert again.environment["aceglt"] == aceglt.__version__
+    assert repr(again) == repr(result)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a run directory"):
+        aceglt.load_run(tmp_path)
+    with pytest.raises(ConfigError, match="not the folder of a sweep"):
+        aceglt.load_sweep(tmp_path)
+
+
+# Seeds
+
+
+@pytest.mark.parametrize("method", ["ugs", "random"])
+def test_seeds_are_added_to_a_finished_run_as_if_they_had_been_there(method: str, tmp_path: Path) -> None:
+    search(out=tmp_path / "run", seeds=[0, 2], tickets="all", method=method)
+    more = search(out=tmp_path / "run", seeds=[0, 1, 2, 3], tickets="all", method=method, levels=3)
+    search(out=tmp_path / "once", seeds=[0, 1, 2, 3], tickets="all", method=method, levels=3)
+    results, tickets = outcome(tmp_path / "run")
+    wanted, other = outcome(tmp_path / "once")
+    assert results == wanted
+    assert tickets.keys() == other.keys()
+    assert tickets["level_03_seed_1.safetensors"] == other["level_03_seed_1.safetensors"]
+    assert more.notes == []
+    assert not (tmp_path / "run" / "more_seeds").exists()
+
+
+@pytest.mark.parametrize("after", [3, 14, 20])
+def test_stopped_while_seeds_are_added_it_goes_on(after: int, tmp_path: Path) -> None:
+    search(out=tmp_path / "run", seeds=1)
+    with pytest.raises(Stop):
+        search(out=tmp_path / "run", seeds=2, observer=Breaks(after))
+    assert len(aceglt.load_run(tmp_path / "run").results["seeds"]) == 1
+    search(out=tmp_path / "run", seeds=2)
+    search(out=tmp_path / "once", seeds=2)
+    assert outcome(tmp_path / "run")[0] == outcome(tmp_path / "once")[0]
+
+
+def test_fewer_seeds_than_a_run_has_are_there_already(tmp_path: Path) -> None:
+    search(out=tmp_path / "run", seeds=2)
+    assert search(out=tmp_path / "run", seeds=1).results["seeds"] == [0, 1]
+
+
+def test_other_seeds_are_another_configuration(tmp_path: Path) -> None:
+    search(out=tmp_path / "run", seeds=[0, 1], levels=0)
+    with pytest.raises(RunError, match="seeds"):
+        search(out=tmp_path / "run", seeds=[1, 2], levels=0)
+
+
+def test_a_dataset_may_be_named_in_its_place() -> None:
+    quick: Any = {"method": "random", "levels": 0, "epochs": 1, "seeds": 1, "hidden": 4, "device": "cpu"}
+    assert aceglt.search("citeseer", **quick).results["dataset"] == "citeseer"
+    with pytest.raises(ConfigError, match="both name a graph"):
+        aceglt.search("citeseer", dataset="cora", **quick)
