@@ -10,11 +10,11 @@ import pytest
 import torch
 from search_samples import bits_flipped
 
-from aceglt.runs import checkpoint
-from aceglt.files import tensors as storage
 from aceglt.errors import RunError
-from aceglt.searches.state import LevelRecord, Outcome, Selected, State
+from aceglt.files import tensors as storage
 from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.runs import checkpoint
+from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 
 TOTAL = Counts(11, 5)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from search_samples import TINY, Breaks, Stop, command, environment, events, files, npz, outcome, search
-from typer.testing import CliRunner
+from search_samples import TINY, Breaks, Stop, events, files, outcome, search
 
-from aceglt import cli, runner
+from aceglt import runner
 
 ACE: dict[str, Any] = {
     "method": "ace", "axis": "model", "signal": "teacher", "seeds": 1, "epochs": 2,
