@@ -7,11 +7,17 @@ import re
 # What terminals obey, what turns text around, and what cannot be encoded.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST = 2000
+_SHORTAGE = ("allocate memory", "out of memory", "Storage size calculation overflowed", "failed to map segment")
 
 
 def printable(text: str) -> str:
     """The text with escapes in place of control characters and surrogates."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def is_shortage(problem: BaseException) -> bool:
+    """Whether memory ran out, whoever says so; torch itself may not be imported here."""
+    return isinstance(problem, MemoryError) or any(words in str(problem) for words in _SHORTAGE)
 
 
 class AcegltError(Exception):

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from aceglt.config.own import is_own
 from aceglt.errors import ConfigError, printable
-from aceglt.files.schema import shortened
+from aceglt.files.schema import LARGEST, shortened
 
 Check = Callable[[str, Any], None]
 """Raises ConfigError about the setting of a name where its value is not as it must be."""
@@ -68,7 +68,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
             check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, found {value}")
-    if isinstance(value, int) and abs(value) >= 2**63:
+    if isinstance(value, int) and abs(value) > LARGEST:
         raise ConfigError(f"{name} must be below 2^63, found {shortened(value)}")
     if isinstance(value, str) and printable(value) != value:
         raise ConfigError(f"{name} must be text without control characters, found {shortened(value)}")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
+import stat
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+
+from aceglt.errors import AcegltError, ConfigError
+
+VARIABLE = "ACEGLT_READ_GIB"
+"""Names the GiB that what one file says may take in memory, whatever the file's own size."""
+_ALLOWANCE = 0.25
+_RATIO = 16  # of memory to a file's size, where that is more: what honest content needs
+_DEEPEST = 64  # nesting of JSON; ours has 6
 
 
 def _umask() -> int:
@@ -22,8 +34,15 @@ _UMASK = _umask()  # which temporary files ignore; to read it is to change it, f
 
 
 def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
-    """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole."""
+    """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole.
+
+    Only files are replaced. What a link leads to is, in place of the link; stdout, devices and pipes are written to.
+    """
     with _naming(path):
+        if _is_special(path):
+            _write_through(path, content)
+            return
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -38,6 +57,89 @@ def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
             raise
 
 
+def is_stdout(path: Path) -> bool:
+    """Whether this names what the program prints to, be it a file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that a rename must not replace."""
+    try:
+        return is_stdout(path) or not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    """Write to stdout, a device or a pipe that somebody reads; disks, sockets and folders are refused."""
+    if is_stdout(path):
+        sys.stdout.flush()
+        handle = os.dup(1)
+    else:
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENOTSUP
+            raise OSError(number, os.strerror(number))
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # or it would wait for a reader
+        os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def check_output(path: Path, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse, before anything is computed, a file to write that is a folder or one of the command's inputs."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file to write")
+    for given in inputs:
+        with suppress(OSError):
+            if os.path.samefile(path, given):
+                raise ConfigError(f"{path} is what the command reads; name another file to write")
+
+
+def check_regular(path: Path) -> None:
+    """Raise OSError where this is there and no regular file: a pipe or a device may wait, or never end."""
+    with _naming(path), suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file that is no larger than what we write; OSError where it is not such."""
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(text_bytes() + 1)
+    if len(content) > text_bytes():
+        raise OSError(errno.EFBIG, f"larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more", str(path))
+    return content
+
+
+def text_bytes() -> int:
+    """Bytes of JSON that are parsed; its values take up to some twenty times as much."""
+    return _allowance() // _RATIO
+
+
+def check_claim(needed: float, size: int, what: str, error: type[AcegltError], ratio: int = _RATIO) -> None:
+    """Refuse, before it is allocated, what takes so many bytes in memory but has a file of only `size` bytes."""
+    if needed > max(_allowance(), ratio * size):
+        raise error(
+            f"{what}: would take {needed / 2**30:.3g} GiB of memory, too much for {size} bytes; if that is meant, set "
+            f"{VARIABLE} to the GiB that a file may take"
+        )
+
+
+def _allowance() -> int:
+    try:
+        allowed = float(os.environ.get(VARIABLE, _ALLOWANCE))
+    except ValueError:
+        allowed = math.nan
+    if not 0 < allowed < math.inf:
+        raise ConfigError(f"{VARIABLE} must be a number of GiB above 0, found {os.environ[VARIABLE]!r}")
+    return int(allowed * 2**30)
+
+
 def leftovers(path: Path) -> list[Path]:
     """Temporary files of processes that were killed while they wrote this file."""
     return list(path.parent.glob(f".{path.name}.????????"))
@@ -45,12 +147,24 @@ def leftovers(path: Path) -> list[Path]:
 
 def append_line(path: Path, line: str) -> None:
     """Append to a log; a last line that a full disk cut short is ended first."""
+    check_regular(path)
     with _naming(path), open(path, "ab+") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
                 file.write(b"\n")
-        file.write(line.encode() + b"\n")
+        file.write(line.encode(errors="backslashreplace") + b"\n")
+
+
+def tail(path: Path, size: int = 1 << 20) -> list[str]:
+    """The lines that a log ends with; none where there is no regular file."""
+    try:
+        check_regular(path)
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size).decode(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 @contextmanager
@@ -92,9 +206,19 @@ def json_digest(value: Mapping[str, Any]) -> str:
 def parse_json(text: str | bytes) -> Any:
     """What JSON text says, strictly: a name given twice, NaN and infinity are refused. Raises ValueError."""
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    layer = [found]
+    for _ in range(_DEEPEST):  # whoever walks through it may recurse
+        layer = [part for value in layer for part in _parts(value)]
+    if layer:
+        raise ValueError("nested too deeply")
+    return found
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

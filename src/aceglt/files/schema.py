@@ -12,7 +12,8 @@ Schema = Any
 """A `Kind`; a dictionary of schemas, for an object that has at least these names; a list of one schema, for a list of
 such; a tuple of one schema, for such or null."""
 
-_LARGEST = 1e18  # far above any count or time, far below where sums of squares overflow
+LARGEST = 2**63 - 1
+"""Of the whole numbers that a setting may be and a file may hold; far below where sums of squares overflow."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Kind:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 NUMBER = Kind("a number", _is_number)
@@ -60,5 +61,8 @@ def _require(value: Any, kind: Kind, name: str) -> None:
 
 def shortened(value: Any) -> str:
     """A value as a message shows it."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # of a whole number with more digits than Python writes
+        text = "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from aceglt.errors import AcegltError
-from aceglt.files import parse_json, write_atomic
+from aceglt.errors import AcegltError, is_shortage
+from aceglt.files import VARIABLE, parse_json, text_bytes, write_atomic
 
 
 def write_tensors(
@@ -46,10 +46,15 @@ def read_tensors(
     if not path.is_file():
         raise error(f"{path}: no such file")
     try:
+        with open(path, "rb") as header:
+            if int.from_bytes(header.read(8), "little") > text_bytes():
+                raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError) as problem:
+        if is_shortage(problem):
+            raise MemoryError(str(problem)) from None
         raise error(f"{path}: not a readable {kind} file ({_first_line(problem)})") from None
     if metadata.get("kind") != kind:
         raise error(f"{path}: not an aceglt {kind} file")
