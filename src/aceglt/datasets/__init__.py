@@ -14,12 +14,16 @@ from aceglt.datasets.base import GraphData, LinkData
 from aceglt.datasets.npz import load_npz, save_npz
 from aceglt.datasets.planetoid import load_citeseer, load_planetoid
 from aceglt.datasets.roots import roots
+from aceglt.datasets.synthetic import nodes_of_synthetic
 from aceglt.errors import DataError
 
 if TYPE_CHECKING:
     from aceglt.datasets.pyg import LoadedData
 
-__all__ = ["KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "read", "save_npz"]
+__all__ = [
+    "KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "nodes_of_synthetic", "read",
+    "save_npz",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,21 +79,21 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> LoadedData:
     return as_data(read(name_or_path, data_root))
 
 
-def read(name_or_path: str, data_root: str | Path | None = None) -> GraphData | LinkData:
+def read(name_or_path: str, data_root: str | Path | None = None, download: bool = True) -> GraphData | LinkData:
     """Read a known dataset (any case), a synthetic one (`synthetic-arxiv:0.01`) or an `.npz` file (see `load_npz`).
 
     A name is first looked for as `graphs/NAME.npz`, whether it is known or not, in `data_root`, `$ACEGLT_DATA` and the
-    user's cache. Raw files of known datasets are looked for there too, and downloaded into the cache if none has them.
-    Raises `DataError` if the name is unknown or the data are missing or damaged.
+    user's cache. Raw files of known datasets are looked for there too, and downloaded into the cache if none has them,
+    unless `download` is off. Raises `DataError` if the name is unknown or the data are missing or damaged.
     """
     name = name_or_path.lower()
-    data = _read(name, name_or_path, data_root)
+    data = _read(name, name_or_path, data_root, download)
     if name in KNOWN and data.metric is None:
         return replace(data, metric=KNOWN[name].metric)
     return data
 
 
-def _read(name: str, given: str, data_root: str | Path | None) -> GraphData | LinkData:
+def _read(name: str, given: str, data_root: str | Path | None, download: bool) -> GraphData | LinkData:
     if (file := find_file(name, data_root)) is not None:
         return load_npz(file)
     if name == "citeseer":
@@ -97,11 +101,11 @@ def _read(name: str, given: str, data_root: str | Path | None) -> GraphData | Li
     if name.startswith(synthetic.PREFIX):
         return synthetic.load_synthetic(name)
     if name in ogb.RELEASES:
-        return ogb.load_ogb(name, data_root)
+        return ogb.load_ogb(name, data_root, download)
     if name in planetoid.FOLDERS:
-        return load_planetoid(name, data_root)
+        return load_planetoid(name, data_root, download)
     if name in collections.COLLECTIONS:
-        return collections.load_collection(name, data_root)
+        return collections.load_collection(name, data_root, download)
     if name.endswith(".npz") or os.path.exists(given):
         return load_npz(given)
     close = difflib.get_close_matches(name, KNOWN, n=1)

@@ -6,7 +6,7 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -14,21 +14,20 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from aceglt.errors import DataError
-from aceglt.files import write_atomic
+from aceglt.errors import AcegltError, DataError, is_shortage
+from aceglt.files import check_claim, write_atomic
 
 Array = npt.NDArray[Any]
 
-MAX_BYTES = 16 << 30  # what the arrays of one file may take in memory
-# Deflate reaches 1030:1 on zeros; honest masks get near it, honest big arrays do not.
-BOMB_BYTES, BOMB_RATIO = 256 << 20, 500
+RATIO = 128  # of what a graph takes in memory to its packed file
 
 
-def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    """Return those of `names` that `path` has; every array is writable and in native byte order.
+def read_arrays(path: Path, costs: Mapping[str, int]) -> dict[str, Array]:
+    """Return those arrays of `path` that `costs` names; each is writable and in native byte order.
 
-    Nothing is unpickled, and nothing is allocated before the declared sizes agree with each other and with
-    the limits. Raises `DataError` for whatever is wrong with the file.
+    `costs` are the bytes that an element takes by the time a problem is made of it. Nothing is unpickled, and nothing
+    is allocated before the declared sizes agree with each other and with what a file of this size may take. Raises
+    `DataError` for whatever is wrong with the file.
     """
     if os.path.isdir(path):
         raise DataError(f"{path}: is a folder, expected an .npz file")
@@ -37,11 +36,23 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     with _reported(f"{path}", "a readable .npz file"), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
-        for name in names:
-            if info := members.get(f"{name}.npy"):
-                room = MAX_BYTES - sum(array.nbytes for array in arrays.values())
-                arrays[name] = _read_member(archive, info, f"{path}: array {name}", room)
+        found = {name: info for name in costs if (info := members.get(f"{name}.npy"))}
+        needed = sum(costs[name] * _elements(archive, info, f"{path}: array {name}") for name, info in found.items())
+        check_claim(needed, path.stat().st_size, f"{path}", DataError, RATIO)
+        for name, info in found.items():
+            arrays[name] = _read_member(archive, info, f"{path}: array {name}")
     return arrays
+
+
+def read_array(path: Path) -> Array:
+    """The array of an `.npy` file, which must be as long as its header says."""
+    with _reported(f"{path}", "a readable .npy file"), open(path, "rb") as stream:
+        shape, fortran_order, dtype = _read_header(stream, f"{path}")
+        found, declared = path.stat().st_size - stream.tell(), math.prod(shape) * dtype.itemsize
+        if found != declared:
+            raise DataError(f"{path}: found {found} bytes, expected {declared} for {dtype} {list(shape)}")
+        array = np.fromfile(stream, dtype=dtype)
+        return array.reshape(shape, order="F" if fortran_order else "C").astype(dtype.newbyteorder("="), copy=False)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -64,43 +75,47 @@ def _reported(where: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except DataError:
+    except AcegltError:
         raise
     except Exception as error:
+        if is_shortage(error):
+            raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise DataError(f"{where}: found {reason[:200]}, expected {expected}") from error
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, room: int) -> Array:
-    _check_member(archive, info, where, room)
+def _elements(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> int:
+    """How many there are by the header, which must agree with the declared sizes."""
+    _check_member(archive, info, where)
     with _reported(where, "an undamaged array"), archive.open(info) as stream:
-        shape, fortran_order, dtype = _read_header(stream, where)
+        shape, _, dtype = _read_header(stream, where)
         if any(size < 0 for size in shape):
             raise DataError(f"{where}: found shape {list(shape)}, expected sizes of at least 0")
         count = math.prod(shape)
         found, declared = info.file_size - stream.tell(), count * dtype.itemsize
         if found != declared:
             raise DataError(f"{where}: found {found} bytes, expected {declared} for {dtype} {list(shape)}")
-        array = np.empty(count, dtype=dtype)
+        return count
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Array:
+    with _reported(where, "an undamaged array"), archive.open(info) as stream:
+        shape, fortran_order, dtype = _read_header(stream, where)
+        array = np.empty(math.prod(shape), dtype=dtype)
         _fill(stream, array, where)
         # A reshape to Fortran order is a view: the caller decides about copies.
         array = array.reshape(shape, order="F" if fortran_order else "C")
         return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, room: int) -> None:
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{where}: found compression type {info.compress_type}, expected stored or deflated")
-    if info.file_size > room:
-        raise DataError(f"{where}: found {info.file_size} bytes, expected at most {MAX_BYTES} in all arrays")
     held = os.fstat(archive.fp.fileno()).st_size if archive.fp else 0
     if info.compress_size > held:
         raise DataError(f"{where}: found {info.compress_size} compressed bytes, expected at most the file's {held}")
-    if info.file_size > max(BOMB_BYTES, BOMB_RATIO * info.compress_size):
-        raise DataError(
-            f"{where}: found {info.file_size} bytes in {info.compress_size} compressed ones, "
-            f"expected at most {BOMB_RATIO} to 1 (sparse features go into x_data, x_indices, … x_shape)"
-        )
+    # A type of many bytes, or one of none, makes elements no measure of what is read.
+    check_claim(info.file_size, info.compress_size, where, DataError, RATIO)
 
 
 def _read_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from aceglt.datasets.archive import Array, read_arrays
+from aceglt.datasets.archive import Array, read_array, read_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.datasets.npz import SPARSE, graph_of
-from aceglt.datasets.roots import cache_root, downloading, first_folder, one_line
-from aceglt.errors import DataError
+from aceglt.datasets.roots import allowed, cache_root, downloading, first_folder, one_line
+from aceglt.errors import AcegltError, DataError, is_shortage
 
 Arrays = dict[str, Array]
 
@@ -92,7 +92,7 @@ def _flickr(folder: Path, files: tuple[str, ...]) -> Arrays:
     """GraphSAINT's files: adjacency in CSR, features, and by node its class and role."""
     adjacency, features, classes, roles = (folder / file for file in files)
     found = _arrays(adjacency, "indices", "indptr")
-    x = np.load(features, allow_pickle=False)
+    x = read_array(features)
     y = np.full(len(x), -1)
     for node, label in _json(classes).items():
         y[int(node)] = label
@@ -133,18 +133,20 @@ COLLECTIONS: Mapping[str, _Raw] = {
 }
 
 
-def load_collection(name: str, data_root: str | Path | None = None) -> GraphData:
+def load_collection(name: str, data_root: str | Path | None = None, download: bool = True) -> GraphData:
     """Load a dataset of `COLLECTIONS`, downloading its raw files if no folder has them.
 
     Raises `DataError` if a raw file is damaged, or if the files are missing and cannot be downloaded.
     """
-    folder, raw = find_raw(name, data_root) or _download(name), COLLECTIONS[name]
+    folder, raw = find_raw(name, data_root) or allowed(download, _download, name), COLLECTIONS[name]
     try:
         arrays = raw.read(folder, raw.files)
-    except DataError:
+    except AcegltError:
         raise
     # What a damaged file leads to has no common base but Exception.
     except Exception as error:
+        if is_shortage(error):
+            raise
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{folder}: the raw files of {name} cannot be read ({reason[:200]})") from error
     return graph_of(name, folder, arrays)
@@ -185,7 +187,7 @@ def _download(name: str) -> Path:
 
 def _arrays(path: Path, *names: str) -> Arrays:
     """The arrays of a file, all of which it must have."""
-    found = read_arrays(path, names)
+    found = read_arrays(path, dict.fromkeys(names, 36))
     if missing := [name for name in names if name not in found]:
         raise DataError(f"{path}: has no array {', '.join(missing)}")
     return found
@@ -193,6 +195,8 @@ def _arrays(path: Path, *names: str) -> Arrays:
 
 def _arcs(rowptr: Array, columns: Array) -> Array:
     """[2, A] of an adjacency matrix in CSR."""
+    if len(rowptr) < 1 or rowptr[0] != 0 or rowptr[-1] != len(columns) or bool((np.diff(rowptr) < 0).any()):
+        raise DataError("an adjacency matrix in CSR whose row pointers do not fit its columns")
     rows = np.repeat(np.arange(len(rowptr) - 1), np.diff(rowptr))
     return np.stack([rows, columns.astype(np.int64)])
 

@@ -21,16 +21,21 @@ from aceglt.config import METRICS
 from aceglt.datasets.archive import Array, read_arrays, write_arrays
 from aceglt.datasets.base import GraphData
 from aceglt.errors import DataError
+from aceglt.files import check_claim, text_bytes
 from aceglt.files.schema import shortened
 from aceglt.numerics.csr import as_csr, csr_of
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
-_NAMES = ("x", *SPARSE, "edge_index", "y", *_MASKS, *(f"{mask}s" for mask in _MASKS), *_EDGES, "metric", "batch")
+_COSTS = {
+    "x": 16, "x_data": 36, "x_indices": 36, "x_indptr": 80, "x_shape": 8, "edge_index": 32, "y": 40,
+    **dict.fromkeys((*_MASKS, *(f"{mask}s" for mask in _MASKS)), 8), **dict.fromkeys(_EDGES, 56), "metric": 8, "batch": 8,
+}  # fmt: skip
+"""Bytes of memory per element, measured up to a problem of any task."""
 
 # A graph's weights have a row for every feature, so a few bytes may not claim any number of them.
-_FEATURES, _PER_ENTRY = 1 << 20, 4
+_PER_FEATURE, _PER_ENTRY = 1 << 16, 4  # bytes of a search's weights; features that an entry stands for
 
 _KINDS = {"numbers": "fiub", "integers": "iu", "booleans (a mask, not indices)": "b", "text": "U"}
 _NUMBERS, _INTEGERS, _BOOLEANS, _TEXT = _KINDS
@@ -44,7 +49,7 @@ def load_npz(path: str | Path) -> GraphData:
     """
     path = Path(path).expanduser()
     _check_kind(path)
-    return graph_of(path.stem, path, read_arrays(path, _NAMES))
+    return graph_of(path.stem, path, read_arrays(path, _COSTS))
 
 
 def save_npz(path: str | Path, data: Any) -> None:
@@ -141,17 +146,18 @@ class _Reader:
             return self.sparse_features()
         x = self.take("x", _NUMBERS, (None, None))
         self.check_not_empty("x", x.shape)
+        if x.shape[1] * _PER_FEATURE > text_bytes():  # worth counting
+            self.check_features("x", x.shape[1], int(np.count_nonzero(x)))
         return torch.from_numpy(self.finite("x", x))
 
     def sparse_features(self) -> torch.Tensor:
         """What is allocated is bounded by the arrays that are there, whatever `x_shape` says."""
         num_nodes, num_features = (int(size) for size in self.take("x_shape", _INTEGERS, (2,)))
         data = self.take("x_data", _NUMBERS, (None,))
-        most = max(_FEATURES, _PER_ENTRY * len(data))
-        if min(num_nodes, num_features) < 0 or num_features > most:
-            expected = f"sizes from 1 and, for {len(data)} numbers in x_data, at most {most} features"
-            raise self.wrong("x_shape", f"{[num_nodes, num_features]}", expected)
+        if min(num_nodes, num_features) < 0:
+            raise self.wrong("x_shape", f"{[num_nodes, num_features]}", "sizes from 1")
         self.check_not_empty("x_shape", (num_nodes, num_features))
+        self.check_features("x_shape", num_features, len(data))
         columns = self.take("x_indices", _INTEGERS, (len(data),))
         self.check_range("x_indices", columns, num_features)
         starts = self.take("x_indptr", _INTEGERS, (num_nodes + 1,))
@@ -164,6 +170,11 @@ class _Reader:
         x = csr_of(rows, _long(columns), values, (num_nodes, num_features))  # repeated entries add up, as in scipy
         self.finite("x_data", x.values().numpy())
         return x
+
+    def check_features(self, name: str, count: int, entries: int) -> None:
+        """What is allocated for features is bounded by the entries that there are."""
+        what = f"{self.path}: array {name}: {count} features for {entries} entries that are not 0"
+        check_claim(count * _PER_FEATURE, entries * _PER_ENTRY * _PER_FEATURE, what, DataError, ratio=1)
 
     def check_not_empty(self, name: str, shape: tuple[int, ...]) -> None:
         if 0 in shape:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ import numpy.typing as npt
 import torch
 
 from aceglt.datasets.base import GraphData, LinkData
-from aceglt.datasets.roots import cache_root, downloading, first_folder, one_line
+from aceglt.datasets.roots import allowed, cache_root, downloading, first_folder, one_line
 from aceglt.datasets.unpickle import PickledArray, PickledDtype
-from aceglt.errors import DataError
+from aceglt.errors import AcegltError, DataError, is_shortage
+from aceglt.files import check_claim
 
 Array = npt.NDArray[Any]
 
@@ -50,13 +52,14 @@ RELEASES = {
     "ogbl-collab": _Release("linkproppred", "time", ("edge", "num-node-list", "node-feat"), "pt"),
 }
 
-BOMB_BYTES, BOMB_RATIO = 64 << 20, 500  # as for .npz files; the longest of these is 30 times its packed size
+RATIO = 64  # as for .npz files; the longest of these is 30 times its packed size
+_PER_BYTE = 16  # of text: what a number of two characters takes, with the tables that pandas makes of it
 _LONGEST_LINE = 1 << 16
 
 _OLD_NAMES = {"raw/node_species.csv.gz": "raw/species.csv.gz"}  # as the zip file has it, before ogb renames it
 
 
-def load_ogb(name: str, data_root: str | Path | None = None) -> GraphData | LinkData:
+def load_ogb(name: str, data_root: str | Path | None = None, download: bool = True) -> GraphData | LinkData:
     """Load a dataset of `RELEASES` with its official split, downloading it if no folder has it.
 
     Edges are listed once, as in the files; `Problem` makes the graph undirected. ogbn-proteins has species as one-hot
@@ -64,7 +67,7 @@ def load_ogb(name: str, data_root: str | Path | None = None) -> GraphData | Link
 
     Raises `DataError` if a file is damaged, or if files are missing and cannot be downloaded.
     """
-    reader = _Reader(name, find_raw(name, data_root) or _download(name))
+    reader = _Reader(name, find_raw(name, data_root) or allowed(download, _download, name))
     return reader.link_data() if name == "ogbl-collab" else reader.node_data()
 
 
@@ -93,7 +96,10 @@ class _Reader:
         edge_index, edge_attr = self.edges(), None
         if self.name == "ogbn-proteins":
             species = self.table("node_species", np.int64, self.nodes, 1).flatten()
-            x = torch.nn.functional.one_hot(species.unique(return_inverse=True)[1]).float()
+            kinds, number = species.unique(return_inverse=True)
+            needed, size = 12 * self.nodes * len(kinds), self.path("node_species").stat().st_size
+            check_claim(needed, size, f"{self.path('node_species')}: {len(kinds)} species", DataError, RATIO)
+            x = torch.nn.functional.one_hot(number).float()
             edge_attr = self.table("edge-feat", np.float32, edge_index.shape[1])
             y = self.table("node-label", np.float32, self.nodes)
         else:
@@ -128,7 +134,7 @@ class _Reader:
 
     def table(self, name: str, kind: type, rows: int | None, columns: int | None = None) -> torch.Tensor:
         """A raw table [rows, columns]; None stands for any number."""
-        path = _path(self.folder, f"raw/{name}.csv.gz")
+        path = self.path(name)
         table = _read_csv(path, kind)
         if len(table) != (rows if rows is not None else len(table)) or columns not in (None, table.shape[1]):
             raise DataError(
@@ -136,6 +142,9 @@ class _Reader:
                 f"{'any number of' if rows is None else rows} rows and {columns or 'any number of'} columns"
             )
         return table
+
+    def path(self, name: str) -> Path:
+        return _path(self.folder, f"raw/{name}.csv.gz")
 
     def nodes_in(self, nodes: torch.Tensor, file: str) -> torch.Tensor:
         """Node numbers, if all are nodes of the graph."""
@@ -150,7 +159,7 @@ class _Unpacked(gzip.GzipFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._path, self._limit = path, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+        self._path, self._size = path, path.stat().st_size
         if len(self.readline(_LONGEST_LINE)) == _LONGEST_LINE:
             raise DataError(f"{path}: its first line is longer than {_LONGEST_LINE} bytes")
         self.seek(0)
@@ -162,8 +171,7 @@ class _Unpacked(gzip.GzipFile):
         return self._within_limit(super().read1(size))
 
     def _within_limit(self, chunk: bytes) -> bytes:
-        if self.tell() > self._limit:
-            raise DataError(f"{self._path}: unpacks to more than {self._limit} bytes, too many for a file of its size")
+        check_claim(self.tell() * _PER_BYTE, self._size, f"{self._path}", DataError, _PER_BYTE * RATIO)
         return chunk
 
 
@@ -175,10 +183,12 @@ def _read_csv(path: Path, kind: type) -> torch.Tensor:
     try:
         with _Unpacked(path) as file:
             return torch.from_numpy(pandas.read_csv(file, header=None, dtype=kind).to_numpy(copy=True))
-    except DataError:
+    except AcegltError:
         raise
     # pandas passes on what gzip, its parser and numpy raise; no common base but Exception.
     except Exception as error:
+        if is_shortage(error):
+            raise
         raise DataError(f"{path}: cannot be read as a table of {np.dtype(kind).name} ({one_line(error)})") from error
 
 
@@ -188,10 +198,18 @@ def _load_arrays(path: Path) -> Any:
     makers = ["numpy.ndarray", *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core"))]
     allowed: list[Any] = [(PickledDtype, "numpy.dtype"), *((PickledArray, name) for name in makers)]
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                needed = sum(info.file_size for info in archive.infolist())
+            check_claim(2 * needed, path.stat().st_size, f"{path}", DataError)
         with torch.serialization.safe_globals(allowed):
             return torch.load(path, weights_only=True)
+    except AcegltError:
+        raise
     # A damaged file makes torch raise anything; a forbidden one, an UnpicklingError.
     except Exception as error:
+        if is_shortage(error):
+            raise
         raise DataError(f"{path}: is damaged, or holds something other than arrays") from error
 
 

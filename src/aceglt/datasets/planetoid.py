@@ -18,9 +18,10 @@ import torch
 
 from aceglt.datasets.base import GraphData
 from aceglt.datasets.npz import load_npz
-from aceglt.datasets.roots import cache_root, downloading, first_folder
+from aceglt.datasets.roots import allowed, cache_root, downloading, first_folder
 from aceglt.datasets.unpickle import Array, unpickle
 from aceglt.errors import DataError
+from aceglt.files import read_regular
 
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 
@@ -40,12 +41,12 @@ def load_citeseer() -> GraphData:
     return row_normalised(load_npz(EMBEDDED).dense())
 
 
-def load_planetoid(name: str, data_root: str | Path | None = None) -> GraphData:
+def load_planetoid(name: str, data_root: str | Path | None = None, download: bool = True) -> GraphData:
     """Load a Planetoid graph with row-normalised features, downloading its raw files if no folder has them.
 
     Raises `DataError` if a raw file is damaged, or if the files are missing and cannot be downloaded.
     """
-    folder = find_raw(name, data_root) or _download(name)
+    folder = find_raw(name, data_root) or allowed(download, _download, name)
     return row_normalised(build(name, read_raw(name, folder)))
 
 
@@ -71,7 +72,7 @@ def read_raw(name: str, folder: Path) -> dict[str, bytes]:
     for part in SHA256[name]:
         path = folder / f"ind.{name}.{part}"
         try:
-            files[part] = path.read_bytes()
+            files[part] = read_regular(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         check(name, part, files[part], str(path))

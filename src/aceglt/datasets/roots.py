@@ -32,6 +32,13 @@ def first_folder(data_root: str | Path | None, layouts: Iterable[str], complete:
     return next(filter(complete, folders), None)
 
 
+def allowed(wanted: bool, download: Callable[[str], Path], name: str) -> Path:
+    """The folder of a download, if there is to be one: what only a file names is not fetched."""
+    if not wanted:
+        raise DataError(f"{name} is not on this machine; to download it, name it yourself: --dataset {name}")
+    return download(name)
+
+
 @contextmanager
 def downloading(name: str, advice: str) -> Iterator[Path]:
     """A folder in the cache to download into, gone afterwards; any failure becomes a `DataError` with the advice."""

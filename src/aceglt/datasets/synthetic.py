@@ -54,6 +54,17 @@ def load_synthetic(name: str) -> GraphData | LinkData:
     SCALE multiplies the numbers of nodes and edges (default 1); a SEED other than 0 gives another graph of the same
     kind. Raises `DataError` where the name is not of this form or the scale leaves too few nodes.
     """
+    kind, seed, nodes, edges = _read_name(name)
+    return _MAKERS[kind](name, _Draw(seed, kind), nodes, edges)
+
+
+def nodes_of_synthetic(name: str) -> int:
+    """How many nodes the graph of a name has, without making it; 0 where the name is not of a synthetic one."""
+    return _read_name(name.lower())[2] if name.lower().startswith(PREFIX) else 0
+
+
+def _read_name(name: str) -> tuple[str, int, int, int]:
+    """Kind, seed, nodes and edges."""
     kind, _, rest = name.partition(":")
     scale, _, seed = rest.partition(":")
     if kind not in SHAPES:
@@ -69,7 +80,7 @@ def load_synthetic(name: str) -> GraphData | LinkData:
             f"that is {_FEWEST_NODES / SHAPES[kind].nodes:.4f} or more; found {scale}"
         )
     edges = min(round(SHAPES[kind].edges * factor), int(_DENSEST * nodes * (nodes - 1) / 2))
-    return _MAKERS[kind](name, _Draw(number, kind), nodes, edges)
+    return kind, number, nodes, edges
 
 
 def _arxiv(name: str, draw: _Draw, nodes: int, edges: int) -> GraphData:
