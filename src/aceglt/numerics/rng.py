@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
+GLOBAL_STATE = RLock()
+"""Held by the thread that may change what torch has once per process: its generators and its modes."""
 
 
 def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str = "cpu") -> Tensor:
@@ -78,9 +81,12 @@ def threshold(drop: float) -> int:
 
 @contextmanager
 def seeded(key: int, device: torch.device) -> Iterator[None]:
-    """Inside, torch's own generators draw what this key says; for code of others, which draws from them."""
+    """Inside, torch's own generators draw what this key says; for code of others, which draws from them.
+
+    They are one for the whole process, so other threads wait.
+    """
     cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
+    with GLOBAL_STATE, torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(key)
         if cuda:
             with torch.cuda.device(device):

@@ -44,6 +44,7 @@ def attribute(data: Any, name: str, part: str) -> Tensor:
         elif hasattr(value, "__array__"):
             way_out = f"; torch.as_tensor({part}) is one"
         raise DataError(f"{name}: needs a tensor `{part}`, found {found}{way_out}")
+    value = value.clone() if value.is_inference() else value  # which no gradient is taken of
     return value.detach().cpu()
 
 

@@ -26,7 +26,7 @@ from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric
 from aceglt.searches.wording import VERDICTS, escape, html_table, plus_minus, text_table
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.fit import fit
-from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device
+from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device, usual_torch
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ def evaluate(
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
     with ExitStack() as stack:
+        stack.enter_context(usual_torch())
         stack.enter_context(deterministic_torch(deterministic or config.training.deterministic))
         if observer is None and progress and visible(console := Console(stderr=True)):
             observer = stack.enter_context(TrainingProgress(console, 4 * seeds * config.training.epochs))
@@ -187,7 +188,7 @@ def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Pa
             f"the ticket has {alive.shape[1]} weights, the {backbone.name} for this graph {start.prunable.shape[1]}; "
             "were its features or classes changed?"
         )
-    given = ticket.initial.prunable.to(problem.device)
+    given = ticket.initial.prunable.to(start.prunable)
     if not torch.allclose(start.prunable[alive], given[alive], rtol=1e-5, atol=1e-8):
         raise TicketError("the ticket's initial weights are not those that its seed gives in this version of aceglt")
     return Params(torch.where(alive, given, start.prunable), start.other)

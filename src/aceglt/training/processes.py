@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from aceglt.errors import ConfigError
+
 T = TypeVar("T")
 
 
@@ -23,7 +25,13 @@ def joined() -> Iterator[None]:
     if _started() == 1 or dist.is_initialized():
         yield
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    except (ValueError, RuntimeError) as problem:
+        raise ConfigError(
+            f"WORLD_SIZE is {_started()}, but the processes cannot meet ({str(problem).splitlines()[0]}); start them "
+            "with torchrun, or unset WORLD_SIZE"
+        ) from None
     try:
         yield
     finally:
@@ -32,17 +40,25 @@ def joined() -> Iterator[None]:
 
 def leads() -> bool:
     """Whether this process is the only one or the first, the one that writes and shows; known before they meet."""
-    return _started() == 1 or int(os.environ.get("RANK", "0")) == 0
+    return _started() == 1 or _number("RANK", 0) == 0
 
 
 def _started() -> int:
     """How many processes torchrun says that it started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _number("WORLD_SIZE", 1)
+
+
+def _number(name: str, default: int) -> int:
+    """A variable that launchers set."""
+    text = os.environ.get(name, str(default))
+    if not (text.strip().isdecimal() and len(text) < 10) or (default and int(text) < default):
+        raise ConfigError(f"the variable {name}, which torchrun sets, must be a whole number, found {text!r}; unset it")
+    return int(text)
 
 
 def device_number() -> int | None:
     """Which GPU of its machine this process takes; None if it is alone and may take any."""
-    return int(os.environ.get("LOCAL_RANK", "0")) if count() > 1 else None
+    return _number("LOCAL_RANK", 0) if count() > 1 else None
 
 
 def count() -> int:

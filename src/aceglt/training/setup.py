@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,7 @@ from aceglt.backbones import Backbone, build
 from aceglt.config import Config
 from aceglt.config.own import NOTHING, Own, is_own, missing
 from aceglt.errors import ConfigError
+from aceglt.numerics import rng
 from aceglt.problems.base import Problem
 from aceglt.training import processes
 from aceglt.training.partitions import Parts
@@ -74,6 +75,26 @@ def pick_device(name: str) -> torch.device:
 
 
 @contextmanager
+def usual_torch() -> Iterator[None]:
+    """Torch as trainings need it, whatever modes the caller is in: gradients, no autocast, tensors on the CPU.
+
+    Raises ConfigError where the default type of number is neither float32 nor float64.
+    """
+    dtype = torch.get_default_dtype()
+    if dtype not in (torch.float32, torch.float64):
+        raise ConfigError(f"torch's default type is {dtype}; trainings need float32 or float64: set_default_dtype")
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+@contextmanager
 def deterministic_torch(wanted: bool) -> Iterator[None]:
     """Hold torch to deterministic algorithms in this block, if wanted; where it has none, that is a ConfigError.
 
@@ -84,14 +105,15 @@ def deterministic_torch(wanted: bool) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    except RuntimeError as problem:
-        if "deterministic" not in str(problem):
-            raise
-        raise ConfigError(f"this cannot be computed deterministically ({str(problem).splitlines()[0]})") from None
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+    with rng.GLOBAL_STATE:  # the mode is the process's: another thread's search waits
+        before = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        except RuntimeError as problem:
+            if "deterministic" not in str(problem):
+                raise
+            raise ConfigError(f"this cannot be computed deterministically ({str(problem).splitlines()[0]})") from None
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warn_only)
