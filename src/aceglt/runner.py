@@ -36,7 +36,7 @@ from aceglt.report.result import SearchResult
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
-from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, tell
+from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, reason_to_stop, tell
 from aceglt.searches.progress import SearchProgress, visible
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State, joined
@@ -47,7 +47,7 @@ from aceglt.tickets.own import Names
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
-from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device
+from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device, usual_torch
 from aceglt.version import __version__
 
 if TYPE_CHECKING:
@@ -134,12 +134,13 @@ def search(
     chosen = frozenset(n for n in PLANNED if names.get(n) is not None)
     chosen |= {"runs_at_once"} if runs_at_once is not None else set()
     with ExitStack() as stack:
+        stack.enter_context(usual_torch())
         stack.enter_context(deterministic_torch(config.training.deterministic))
         stack.enter_context(processes.joined())
         source = data if data is not None else datasets.read(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
-        problem = customise(problem, own.loss, own.metric)
+        problem = customise(problem, own.loss, own.metric, ("val", "test") if config.test else ("val",))
         backbone = build_backbone(config, problem, own)
         _check_processes(config, backbone)
         if own.prunable is not None:
@@ -154,7 +155,7 @@ def search(
             planner = Planner(problem, backbone, config, runs_at_once, chosen, batches(method))
             made = _Runner(planner, processes.agreed(_plan(planner, run)), method, run, policy, watchers, command)
             if run is not None:
-                run.claim(made.config, problem.fingerprint)
+                run.claim(made.config, problem.fingerprint, policy)
             return made
 
         if run is not None:
@@ -243,6 +244,8 @@ class _Runner:
     """Whether memory ran out once."""
     kept: dict[int, list[Ticket]] = field(default_factory=dict)
     """By level; used when there is no run directory."""
+    spared: frozenset[Path] = frozenset()
+    """Tickets that are kept whatever the policy."""
 
     def __post_init__(self) -> None:
         self.problem = self.planner.problem
@@ -328,9 +331,14 @@ class _Runner:
         if self.run is not None:
             before = self.run.read_environment()
             kept = {name: value for name, value in before.items() if name in ("peak_memory", "started")}
-            facts = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
+            facts: dict[str, Any] = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
             facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
-            write_checked_json(self.run.environment, {**_environment(self.problem.device), **facts, **kept})
+            here = {
+                **_environment(self.problem.device),
+                "backend": self.search.backend.description,
+                "tickets": self.policy,
+            }
+            write_checked_json(self.run.environment, {**here, **facts, **kept})
             self._log("plan", text=f"{said} {plan}", **facts)
         if processes.leads() and not (plan.fits and self.planner.asked_for(plan) and plan.partitions == 1):
             logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
@@ -340,6 +348,8 @@ class _Runner:
         state, run = State(), self.run
         if run is not None and (saved := [path for path in (run.checkpoint, run.final) if path.exists()]):
             state = self._load(saved)
+        if run is not None and "tickets" not in run.read_environment():  # of an earlier version: who knows
+            self.spared = frozenset(run.saved_tickets(self.config.seeds))
         state = processes.agreed(state).to(self.problem.device)
         self._record_plan("training with")
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
@@ -350,10 +360,11 @@ class _Runner:
     def _load(self, saved: Sequence[Path]) -> State:
         """The first of the saved states that is of these seeds: a search that was stopped while seeds were added may
         have both."""
+        fits = self.search.total, len(self.config.seeds), (self.problem.graph.num_nodes, self.problem.out_features)
         for path in saved[:-1]:
             with suppress(RunError):
-                return checkpoint.load(path, self.search.total, len(self.config.seeds))
-        return checkpoint.load(saved[-1], self.search.total, len(self.config.seeds))
+                return checkpoint.load(path, *fits)
+        return checkpoint.load(saved[-1], *fits)
 
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)
@@ -405,45 +416,51 @@ class _Runner:
             fingerprint=problem.graph.fingerprint,
             several=problem.several,
             names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
+            backend=self.search.backend.description,
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
-        """With policy `best`, keep the tickets of one level: the winner, or the best on validation so far."""
+        """With policy `best`, keep the tickets of one level: the winner, or the best on validation so far.
+
+        Nothing else is removed: neither what is not ours nor what was kept without a record of the policy.
+        """
         if self.policy != "best":
             return
         keep = _level_to_keep(results)
         if self.run is None:
             self.kept = {level: tickets for level, tickets in self.kept.items() if level == keep}
             return
-        wanted = {self.run.ticket(keep, seed).name for seed in self.config.seeds}
-        for path in self.run.tickets.glob("level_*.safetensors"):
-            if path.name not in wanted:
+        for path, level in self.run.saved_tickets(self.config.seeds).items():
+            if level != keep and path not in self.spared:
                 path.unlink()
 
     def _finish(self, state: State) -> SearchResult:
-        results, run = self._publish(state, finished=True), self.run
+        results, run, reason = self._publish(state, finished=True), self.run, reason_to_stop(self.search, state)
+        notes = [f"stopped after {state.level} of {self.config.stopping.levels} levels: {reason}"]
+        notes = notes if state.level < self.config.stopping.levels else []
         if run is None:
             kept = [ticket for tickets in self.kept.values() for ticket in tickets]
             about = _environment(self.problem.device)
-            return SearchResult(self.config, results, kept, None, (), about, self.command)
+            return SearchResult(self.config, results, kept, None, notes, about, self.command)
         if run.checkpoint.exists():
             run.checkpoint.replace(run.final)
         recorded = run.read_environment()
         peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
-        write_checked_json(run.environment, {**recorded, "peak_memory": peak})
-        self._log("finish", level=state.level)
+        used = {"peak_memory": peak, "backend": self.search.backend.description}
+        write_checked_json(run.environment, {**recorded, **used})
+        self._log("finish", level=state.level, reason=reason)
         try:
-            tickets = [Ticket.load(path) for path in sorted(run.tickets.glob("level_*.safetensors"))]
+            tickets = [Ticket.load(path) for path in run.saved_tickets(self.config.seeds)]
         except TicketError as problem:
             raise RunError(f"{problem}; without {run.final} the same command makes all tickets again") from None
         found = SearchResult(self.config, results, tickets, run.path, (), run.read_environment(), self.command)
         self._measure(found.best)
-        notes = _lost(tickets, results)
+        notes += _lost(tickets, results)
         try:
             if self.report:
                 write_report(load_runs([run.path], run.path), run.report)
         except ReportUnavailable as problem:
-            notes.append(str(problem))
+            notes.append(f"no report: {problem}")
         return replace(found, notes=notes)
 
     def _measure(self, ticket: Ticket | None) -> None:

@@ -26,6 +26,11 @@ class Reference:
     name = "reference"
     kernels: Kernels = PLAIN
 
+    @property
+    def description(self) -> str:
+        """Its name and what it computes with, for the record: another one gives the same to rounding only."""
+        return self.name
+
     def network(self, backbone: Backbone) -> Backbone:
         """The backbone with forward passes of this backend."""
         return backbone

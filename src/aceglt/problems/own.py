@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,8 +19,11 @@ Metric = Callable[[Tensor, Problem, Split], Tensor]
 """(outputs [S, N, C], problem, split) → [S]: higher is better, in [0, 1]."""
 
 
-def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None = None) -> Problem:
-    """The same problem with another loss or metric; both are tried out first, on two runs with all outputs 0.
+def customise(
+    problem: Problem, loss: Loss | None = None, metric: Metric | None = None, splits: Sequence[Split] = ("val", "test")
+) -> Problem:
+    """The same problem with another loss or metric; both are tried out first, on outputs of two runs, and the metric
+    on every split that will be read.
 
     The teacher's signal stays the task's. Raises ConfigError where one of them fails or returns something else.
     """
@@ -28,10 +31,13 @@ def customise(problem: Problem, loss: Loss | None = None, metric: Metric | None 
         return problem
     if loss is not None and not _tried(loss, problem).requires_grad:
         raise ConfigError(f"{name_of(loss)} has no gradient with respect to the outputs; a loss must be differentiable")
-    if metric is not None:
-        tried = _tried(metric, problem.measured("val"), "val")
+    for split in splits if metric is not None else ():
+        assert metric is not None
+        tried = _tried(metric, problem.measured(split), split)
         if not bool(((tried >= 0) & (tried <= 1)).all()):
-            raise ConfigError(f"{name_of(metric)} must be in [0, 1], higher being better; found {tried.tolist()}")
+            raise ConfigError(
+                f"{name_of(metric)} must be in [0, 1], higher being better; found {tried.tolist()} on {split}"
+            )
     return _own(problem, loss, metric)
 
 
@@ -68,9 +74,11 @@ def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
 
 
 def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> Tensor:
-    """What the function returns for two runs."""
+    """What the function returns for two runs, one of which is undecided and the other all for the last output."""
     name = name_of(function)
-    outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device, requires_grad=True)
+    outputs = torch.zeros(2, problem.graph.num_nodes, problem.out_features, device=problem.device)
+    outputs[1, :, -1] = 1.0
+    outputs.requires_grad_()
     try:
         result = function(outputs, problem, *rest)
     except Exception as reason:

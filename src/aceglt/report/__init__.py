@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aceglt.errors import AcegltError, ConfigError, RunError, printable
-from aceglt.files import parse_json, write_atomic
+from aceglt.files import parse_json, tail, write_atomic
 from aceglt.report.page import render
 from aceglt.report.view import NAMING, RunView, distinct_names
 from aceglt.runs.directory import RunDir, is_run, results_of
@@ -66,8 +66,8 @@ def _load(path: Path, folder: Path) -> RunView:
     if not is_run(path):
         raise ConfigError(f"{path} is not a run directory (it has no config.json)")
     run = RunDir(path)
-    tickets = [os.path.relpath(ticket, folder) for ticket in sorted(run.tickets.glob("level_*.safetensors"))]
     found = dict(results_of(path))
+    tickets = [os.path.relpath(ticket, folder) for ticket in run.saved_tickets(found["seeds"])]
     known = (run.read_environment(), run.read_savings(), str(path))
     view = RunView(str(found["label"]), found, run.read_config().to_dict(), _command(run.events), tickets, *known)
     try:
@@ -79,7 +79,7 @@ def _load(path: Path, folder: Path) -> RunView:
 
 def _command(log: Path) -> str:
     """The command of the last session in a run's log, where a line may be cut off: a process was killed."""
-    for line in reversed(log.read_text(errors="replace").splitlines() if log.is_file() else []):
+    for line in reversed(tail(log)):
         with suppress(ValueError):
             found = parse_json(line)
             if isinstance(found, dict) and found.get("command"):

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from aceglt.errors import RunError
 from aceglt.report.tables import comparison_rows
 from aceglt.report.view import RunView, by_setting
+from aceglt.runs.directory import RunDir
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
 from aceglt.searches.wording import SIDES, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
@@ -180,7 +180,7 @@ def _files(path: Path, results: Mapping[str, Any]) -> str:
 
 def best_tickets(path: Path, results: Mapping[str, Any]) -> list[Path]:
     """Ticket files, those of the winning level first and there the seed that validates best."""
-    found = sorted((path / "tickets").glob("level_*.safetensors"), reverse=True)
+    found = sorted(RunDir(path).saved_tickets(results["seeds"]), reverse=True)
     level = best_level(results)
     if level is None or not found:
         return found
@@ -242,7 +242,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
             str(info.classes),
             metric_in_words(info.metric),
             VERDICTS[present],
-            escape(where),
+            where,
         )
         if (info := KNOWN.get(name)) is not None
         else (escape(name), *5 * ("",), VERDICTS[present], escape(where))

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from aceglt.errors import RunError
+from aceglt.errors import RunError, is_shortage
 from aceglt.files import schema
 from aceglt.files import tensors as storage
 from aceglt.files.schema import COUNT, NUMBER, OBJECT
@@ -56,8 +56,9 @@ def save(path: Path, state: State) -> None:
     storage.write_tensors(path, _KIND, _VERSION, payload, tensors)
 
 
-def load(path: Path, total: Counts, runs: int) -> State:
-    """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs."""
+def load(path: Path, total: Counts, runs: int, outputs: tuple[int, int] | None = None) -> State:
+    """Read a state. Raises RunError if the file is damaged or does not fit a search of so many elements and runs, whose
+    teacher, if that is said, makes outputs [runs, *outputs]."""
     try:
         payload, tensors = storage.read_tensors(path, _KIND, _VERSION, RunError)
     except RunError as problem:
@@ -83,8 +84,12 @@ def load(path: Path, total: Counts, runs: int) -> State:
             records=tuple(_record(values) for values in payload["records"]),
         )
         _check_together(state, total, runs)
+        if outputs and state.soft is not None and state.soft.shape[1:] != outputs:
+            raise ValueError(f"predictions of shape {list(state.soft.shape)}, not {[runs, *outputs]}")
         return state
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as problem:
+        if is_shortage(problem):
+            raise
         raise RunError(f"{path}: the checkpoint does not fit this search ({problem})") from None
 
 

@@ -7,22 +7,32 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, TypeVar
 
 from aceglt.config import Config, difference
 from aceglt.config.formats import FORMAT, FORMATS, IncompleteError, read_config
 from aceglt.errors import ConfigError, RunError, RunInUse
-from aceglt.files import append_line, json_digest, leftovers, parse_json, short_digest, write_checked_json
-from aceglt.files.schema import COUNT, check, shortened
+from aceglt.files import (
+    append_line,
+    check_regular,
+    json_digest,
+    leftovers,
+    parse_json,
+    read_regular,
+    short_digest,
+    write_checked_json,
+)
+from aceglt.files.schema import COUNT, TEXT, check, shortened
 from aceglt.searches.results import check_results
 
 Self = TypeVar("Self", bound="LockedFolder")
 
 _NO_CONFIG = "restore it from a copy or choose another --out"
 _NO_ENVIRONMENT = "without this file the same command writes it anew"
-_ENVIRONMENT = {"runs_at_once": (COUNT,), "peak_memory": (COUNT,)}  # what is read of it again
+_ENVIRONMENT = {"runs_at_once": (COUNT,), "peak_memory": (COUNT,), "tickets": (TEXT,)}  # what is read of it again
+_TICKET = re.compile(r"level_(\d+)_seed_(\d+)\.safetensors")
 
 
 class LockedFolder:
@@ -59,6 +69,7 @@ class LockedFolder:
 
     def _hold(self, locked: Path) -> None:
         """Hold the folder until it is released or the process ends; RunInUse where another one holds it."""
+        check_regular(locked)
         self._lock = open(locked, "w")  # noqa: SIM115
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,6 +77,10 @@ class LockedFolder:
             raise RunInUse(f"{self.path}: another process is working in this directory") from None
 
     def _open(self) -> None:
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:  # safetensors opens no other path
+            raise RunError(f"{self.path}: its name is not UTF-8; choose another --out") from None
         self.path.mkdir(parents=True, exist_ok=True)
         locked = self.path / ".lock"
         new = not locked.exists()
@@ -124,14 +139,27 @@ class RunDir(LockedFolder):
     def ticket(self, level: int, seed: int) -> Path:
         return self.tickets / f"level_{level:02d}_seed_{seed}.safetensors"
 
-    def claim(self, config: Config, data: str) -> None:
+    def inputs(self) -> list[Path]:
+        """What a report is made of."""
+        known = (self.config, self.environment, self.results, self.events, self.checkpoint, self.final)
+        return [*known, *self.tickets.glob("*")]
+
+    def saved_tickets(self, seeds: Collection[int]) -> dict[Path, int]:
+        """The tickets of these seeds that are there, in order, with their levels; what else lies there is not ours."""
+        names = {path: _TICKET.fullmatch(path.name) for path in sorted(self.tickets.glob("level_*"))}
+        levels = {path: int(name[1]) for path, name in names.items() if name and int(name[2]) in seeds}
+        return {path: level for path, level in levels.items() if path.is_file()}
+
+    def claim(self, config: Config, data: str, tickets: str = "best") -> None:
         """Make the directory this configuration's and data's (a fingerprint), or check that it is.
 
-        Another one's is refused with the difference.
+        Another one's is refused with the difference, and so is another choice of tickets than it was begun with.
         """
         if self.config.exists():
             found, format, its_data = self._read_config()
-            changes = difference({**found.identity(), "data": its_data}, {**config.identity(), "data": data})
+            kept = self.read_environment().get("tickets") or tickets  # earlier versions did not record it
+            old = {**found.identity(), "data": its_data, "tickets": kept}
+            changes = difference(old, {**config.identity(), "data": data, "tickets": tickets})
             if changes:
                 again = f"name its settings, --method {found.method} first," if format == 1 else "repeat its command"
                 raise RunError(
@@ -174,7 +202,7 @@ class RunDir(LockedFolder):
             return {}
         recorded = read_json(self.environment, _NO_ENVIRONMENT)
         try:
-            check({"runs_at_once": None, "peak_memory": None, **recorded}, _ENVIRONMENT, "environment")
+            check({**dict.fromkeys(_ENVIRONMENT), **recorded}, _ENVIRONMENT, "environment")
         except ValueError as problem:
             raise RunError(f"{self.environment}: damaged ({problem}); {_NO_ENVIRONMENT}") from None
         return recorded
@@ -206,7 +234,7 @@ class RunDir(LockedFolder):
 def read_json(path: Path, way_out: str = "restore it from a copy") -> dict[str, Any]:
     """What `write_checked_json` wrote, or RunError with what is wrong; an older file without a checksum is read too."""
     try:
-        values = parse_json(path.read_bytes())
+        values = parse_json(read_regular(path))
         stated = values.pop("sha256", None) if isinstance(values, dict) else None
         damaged = stated is not None and stated != json_digest(values)
     except OSError as problem:

@@ -6,6 +6,7 @@ middle of one, continues from the last state to the same end.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,11 @@ def prune_iteratively(
 
 def enough(search: Search, state: State) -> bool:
     """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
+    return reason_to_stop(search, state) is not None
+
+
+def reason_to_stop(search: Search, state: State) -> str | None:
+    """The stopping rule that holds, in words."""
     c, dense = search.config, state.dense
 
     def loses(record: LevelRecord) -> bool:
@@ -59,7 +65,7 @@ def enough(search: Search, state: State) -> bool:
         return dense is not None and not winning(dense, record.outcome)["strict"]
 
     if state.level >= c.stopping.levels:
-        return True
+        return "all levels are done"
     if state.records:
         model, graph = state.records[-1].sparsity(search.total)
         reached = (c.stopping.target_model is not None and model >= c.stopping.target_model) or (
@@ -67,11 +73,16 @@ def enough(search: Search, state: State) -> bool:
         )
         streak = len(list(takewhile(loses, reversed(state.records))))
         if reached or (c.stopping.patience is not None and streak >= c.stopping.patience):
-            return True
+            return "the target is reached" if reached else f"{streak} level(s) in a row did not win"
     keep, alive = search.keep(state), search.start_masks(state).alive
     shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
     idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
-    return idle or 0 in (keep.weights, keep.edges)
+    if not idle and 0 not in (keep.weights, keep.edges):
+        return None
+    return (
+        f"level {state.level + 1} would keep {keep.weights} of {alive.weights} weights and {keep.edges} of "
+        f"{alive.edges} edges; with other shares to prune (--prune-model, --prune-graph) there is more to search"
+    )
 
 
 class Observer:
@@ -218,6 +229,8 @@ class Search:
             tell(self.observer, "on_test", level)
             made = outputs(self.problem, self.backbone, result.params, masks, "test", self.parts, self.backend)
             test = [float(value) for value in self.problem.measure(made, "test")]
+            if not all(map(math.isfinite, test)):
+                raise TrainingError(f"level {level}: {self.problem.metric} on test is {test}, which cannot be recorded")
         return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
 
     def _fit(

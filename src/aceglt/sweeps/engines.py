@@ -11,11 +11,13 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from aceglt.errors import ConfigError
+from aceglt.files import check_regular
 from aceglt.sweeps.worker import MEND, Job, last_line
 from aceglt.training.memory import free_memory
 
@@ -92,6 +94,7 @@ class LocalEngine:
     def start(self, job: Job) -> None:
         busy = Counter(gpu for _, gpu in self._running.values())
         gpu = min(self._gpus, key=lambda name: busy[name], default="")
+        check_regular(Path(job.log))
         with open(job.log, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", "from aceglt.sweeps.worker import main; main()"], cwd=job.here,

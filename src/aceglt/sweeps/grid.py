@@ -16,7 +16,7 @@ from typing import Any
 from aceglt.config import SETTINGS, STEERING, TUPLES, Config, check_type, hints, resolve, suggest, with_options
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
-from aceglt.files import short_digest
+from aceglt.files import read_regular, short_digest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -47,10 +47,10 @@ class GridCell:
 def read_grid(path: Path) -> Settings:
     """A TOML file as plain values; ConfigError where it cannot be read."""
     try:
-        grid: Settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        grid: Settings = tomllib.loads(read_regular(path).decode())
     except OSError as problem:
         raise ConfigError(f"{path}: cannot read the grid ({problem.strerror})") from None
-    except ValueError as problem:  # not TOML, or not even text
+    except (ValueError, RecursionError) as problem:  # not TOML, or not even text
         raise ConfigError(f"{path}: not a TOML file ({problem})") from None
     return grid
 
@@ -60,7 +60,11 @@ def plan(grid: Mapping[str, Any]) -> list[GridCell]:
 
     A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
     """
-    return cells_of([full for choice in _combinations(_dimensions(grid)) for full in _with_options(choice)])
+    choices: list[Settings] = []
+    for choice in _combinations(_dimensions(grid)):
+        choices += _with_options(choice)
+        _check_count(len(choices))
+    return cells_of(choices)
 
 
 def cells_of(choices: Sequence[Settings]) -> list[GridCell]:
@@ -108,10 +112,13 @@ def _values(name: str, value: Any) -> list[Any]:
 
 
 def _combinations(dimensions: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    count = math.prod(map(len, dimensions.values()))
-    if count > MAX_CELLS:
-        raise ConfigError(f"the grid has {count} searches, more than {MAX_CELLS}; cut it into several")
+    _check_count(math.prod(map(len, dimensions.values())))
     return [dict(zip(dimensions, values, strict=True)) for values in product(*dimensions.values())]
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_CELLS:
+        raise ConfigError(f"the grid has {count} searches or more, and {MAX_CELLS} are the most; cut it into several")
 
 
 def _with_options(choice: Settings) -> list[Settings]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from aceglt.config import Config, as_call
 from aceglt.errors import ConfigError, RunError
-from aceglt.files import write_atomic, write_json
+from aceglt.files import tail, write_atomic, write_json
 from aceglt.files.schema import OBJECT, TEXT, check
 from aceglt.report import ReportUnavailable, RunView, distinct_names, write_report
 from aceglt.report.result import data_frame, plot, sketch
@@ -55,17 +54,18 @@ class SweepDir(LockedFolder):
         results = finished_results(run.path) if is_run(run.path) else None
         if not results:
             return None
-        found = run.read_config()  # its name tells that the rest of the configuration is the cell's
+        try:
+            found = run.read_config()  # its name tells that the rest of the configuration is the cell's
+        except RunError:  # damaged: its own search says so, the others go on
+            return None
         has_all = set(cell.config.seeds) <= set(found.seeds)
         return results if has_all and found.stopping == cell.config.stopping else None
 
     def level(self, cell: GridCell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""
         try:
-            with open(self.run(cell).events, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-                return int(json.loads(file.read().splitlines()[-1])["level"])
-        except (OSError, ValueError, KeyError, IndexError):  # no log yet, or its last line is being written
+            return int(json.loads(tail(self.run(cell).events, 4096)[-1])["level"])
+        except (ValueError, TypeError, KeyError, IndexError):  # no log yet, or its last line is being written
             return None
 
 
@@ -215,8 +215,8 @@ def _readings(name: str, entry: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _view(folder: SweepDir, entry: Mapping[str, Any]) -> RunView:
     run = RunDir(folder.runs / entry["name"])
-    tickets = sorted(path.relative_to(folder.path).as_posix() for path in run.tickets.glob("level_*"))
     results, config = dict(entry["results"]), dict(entry["config"])
+    tickets = [path.relative_to(folder.path).as_posix() for path in run.saved_tickets(results["seeds"])]
     environment = run.read_environment() if run.path.exists() else {}
     known = (environment, run.read_savings(), entry["name"])
     return RunView(str(results["label"]), results, config, as_call(config), tickets, *known)

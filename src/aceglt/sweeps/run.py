@@ -19,6 +19,7 @@ from aceglt.files import write_json
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
+from aceglt.problems.base import Split
 from aceglt.problems.own import customise
 from aceglt.runner import TICKETS
 from aceglt.searches.progress import visible
@@ -191,7 +192,8 @@ def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> 
             for cell in group:
                 _, own = take(cell.settings)
                 method = build_method(cell.config, own)
-                own_problem = customise(problem, own.loss, own.metric)
+                splits: Sequence[Split] = ("val", "test") if cell.config.test else ("val",)
+                own_problem = customise(problem, own.loss, own.metric, splits)
                 backbone = build_backbone(cell.config, own_problem, own)
                 planner = Planner(own_problem, backbone, cell.config, None, frozenset(), batches(method))
                 needs.append(planner.whole_program())

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aceglt.errors import AcegltError, RunError, RunInUse
+from aceglt.errors import AcegltError, RunInUse
+from aceglt.files import append_line, tail
 
 MEND = 2
 """Exit code: the user must mend something."""
@@ -78,17 +79,12 @@ def _search(job: Job, patience: int, wait: Callable[[float], None]) -> None:
 
 
 def _log(job: Job, text: str) -> None:
-    with open(job.log, "a", encoding="utf-8") as file:
-        file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
+    append_line(Path(job.log), f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}")
 
 
 def last_line(log: str) -> str:
     """What a worker that failed wrote last."""
-    try:
-        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as problem:
-        raise RunError(f"{log}: cannot read it ({problem.strerror})") from None
-    return lines[-1] if lines else "no log"
+    return (tail(Path(log)) or ["no log"])[-1]
 
 
 def _end_with_parent() -> None:

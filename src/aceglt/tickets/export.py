@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,23 +50,33 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
         folder = Path(temporary) / path.name
         folder.mkdir()
-        FORMATS[format](ticket, folder)
-        _write_readme(ticket, folder, format)
+        for name, content in {**FORMATS[format](ticket), "README.md": _readme(ticket, format)}.items():
+            write_atomic(folder / name, content)
         folder.rename(path)
     return path
 
 
-def _write_pyg(ticket: Ticket, folder: Path) -> None:
-    torch.save(portable.content(*_parts(ticket), alive_arcs(ticket)), folder / "ticket.pt")
-    shutil.copyfile(portable.__file__, folder / "model.py")
+def _saved(save: Callable[[io.BytesIO], object]) -> bytes:
+    """What is saved, to be written by us: the libraries do not say that a disk is full."""
+    content = io.BytesIO()
+    save(content)
+    return content.getvalue()
 
 
-def _write_torch_export(ticket: Ticket, folder: Path) -> None:
-    torch.export.save(_traced(ticket), folder / "model.pt2")
-    np.save(folder / "edge_index.npy", alive_arcs(ticket).numpy())
+def _pyg(ticket: Ticket) -> dict[str, bytes]:
+    saved = _saved(partial(torch.save, portable.content(*_parts(ticket), alive_arcs(ticket))))
+    return {"ticket.pt": saved, "model.py": Path(portable.__file__).read_bytes()}
 
 
-def _write_onnx(ticket: Ticket, folder: Path) -> None:
+def _torch_export(ticket: Ticket) -> dict[str, bytes]:
+    return {"model.pt2": _saved(partial(torch.export.save, _traced(ticket))), **_edge_index(ticket)}
+
+
+def _edge_index(ticket: Ticket) -> dict[str, bytes]:
+    return {"edge_index.npy": _saved(lambda content: np.save(content, alive_arcs(ticket).numpy()))}
+
+
+def _onnx(ticket: Ticket) -> dict[str, bytes]:
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -75,15 +85,15 @@ def _write_onnx(ticket: Ticket, folder: Path) -> None:
     with _quiet():
         program = torch.onnx.export(_traced(ticket), dynamo=True, verbose=False)
     assert program is not None
-    program.save(folder / "model.onnx", external_data=False)
-    np.save(folder / "edge_index.npy", alive_arcs(ticket).numpy())
+    return {"model.onnx": program.model_proto.SerializeToString(), **_edge_index(ticket)}
 
 
-FORMATS: dict[str, Callable[[Ticket, Path], None]] = {
-    "pyg": _write_pyg,
-    "torch-export": _write_torch_export,
-    "onnx": _write_onnx,
+FORMATS: dict[str, Callable[[Ticket], dict[str, bytes]]] = {
+    "pyg": _pyg,
+    "torch-export": _torch_export,
+    "onnx": _onnx,
 }
+"""The files of each format by name."""
 
 _USE = {
     "pyg": """import torch
@@ -132,10 +142,10 @@ def _traced(ticket: Ticket) -> torch.export.ExportedProgram:
         return torch.export.export(model, (x, edge_index), dynamic_shapes=({0: nodes}, {1: arcs}))
 
 
-def _write_readme(ticket: Ticket, folder: Path, format: str) -> None:
+def _readme(ticket: Ticket, format: str) -> bytes:
     n, sizes = ticket.graph.num_nodes, ticket.sizes
     dtype = str(ticket.trained.prunable.dtype).removeprefix("torch.")
-    text = f"""# A graph lottery ticket
+    return f"""# A graph lottery ticket
 
 {ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the weights and
 {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
@@ -147,8 +157,7 @@ outputs [nodes, {sizes["out_features"]}] are logits.
 ```python
 {_USE[format]}
 ```
-"""
-    (folder / "README.md").write_text(text)
+""".encode()
 
 
 def write_csv(path: str | Path, probabilities: Tensor, several: bool = False) -> None:

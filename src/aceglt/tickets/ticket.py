@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from aceglt.backbones import Backbone, Params, build
 from aceglt.config import Config
 from aceglt.config.formats import FORMAT, read_config
 from aceglt.config.own import again, is_own
-from aceglt.errors import AcegltError, ConfigError, TicketError
+from aceglt.errors import AcegltError, ConfigError, TicketError, is_shortage
+from aceglt.files import check_claim, schema
 from aceglt.files import tensors as storage
+from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
@@ -29,10 +32,25 @@ from aceglt.tickets.own import outputs as own_outputs
 
 UNSEEN = ("error", "keep", "drop")
 _KIND = "ticket"
+_LARGER = 4  # than the training graph a whole one may be
 _MAX_NODES = 2**31 - 1
 _SIZES = ("in_features", "out_features", "macs", "dense_macs")
 _METRICS = ("val", "test", "dense_val", "dense_test")
 _EDGE_SIZES = ("edge_features",)  # only in tickets of a backbone that reads such
+_POSITIVE = Kind("a whole number from 1", lambda value: COUNT.fits(value) and value >= 1)
+_PAYLOAD = {
+    "config": OBJECT,
+    "seed": COUNT,
+    "level": COUNT,
+    "metrics": dict.fromkeys(_METRICS, (NUMBER,)),
+    "sizes": dict.fromkeys(_SIZES, _POSITIVE),
+    "several": FLAG,
+    "backend": TEXT,
+    "graph": {"num_nodes": _POSITIVE, "num_edges": _POSITIVE, "directed": FLAG, "fingerprint": TEXT,
+              "structure": TEXT, "edge_features": FLAG},
+    "counts": {"weights": COUNT, "edges": COUNT},
+}  # fmt: skip
+_PER_WEIGHT, _PER_EDGE = 13, 80  # bytes of memory that a mask's bit stands for, measured
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,6 +84,8 @@ class Ticket:
     """Whether a node may have several labels (or none) rather than one class."""
     names: Names | None = None
     """What a model of the user's own calls its weights; None for a built-in backbone."""
+    backend: str = "unknown"
+    """What trained it; another one gives the same to rounding only."""
 
     @property
     def model_sparsity(self) -> float:
@@ -113,6 +133,7 @@ class Ticket:
             "metrics": dict(self.metrics),
             "sizes": dict(self.sizes),
             "several": self.several,
+            "backend": self.backend,
             "graph": {**_facts(graph), "fingerprint": self.fingerprint, "edge_features": with_edge_features},
             **({} if self.names is None else {"names": self.names.plain()}),
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
@@ -135,10 +156,15 @@ class Ticket:
         """
         payload, tensors = storage.read_tensors(Path(path), _KIND, FORMAT, TicketError)
         try:
+            schema.check({"backend": "", **payload}, _PAYLOAD, "ticket")
+            needed = _PER_WEIGHT * payload["counts"]["weights"] + _PER_EDGE * payload["counts"]["edges"]
+            check_claim(needed, os.path.getsize(path), "its masks", TicketError)
             return _from_parts(payload, tensors)
         except KeyError as problem:
             raise TicketError(f"{path}: the ticket lacks {problem}") from None
         except (TypeError, ValueError, ArithmeticError, RuntimeError, IndexError, AcegltError) as problem:
+            if is_shortage(problem):
+                raise
             raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
 
     def apply(self, data: Any, unseen: str = "error") -> Any:
@@ -229,10 +255,12 @@ class Ticket:
         model, pruned = self.model(backbone).to(device), self.apply(data, unseen)
         if is_own(self.config.backbone):
             self.check_plain()
-            own = own_outputs(self, pruned, model, device)
-            return (own.sigmoid() if self.several else own.softmax(dim=-1)).cpu()
-        parts = (getattr(pruned, name, None) for name in ("x", "edge_index", "edge_attr"))
-        outputs: Tensor = model(*(None if part is None else part.to(device) for part in parts))
+            outputs: Tensor = own_outputs(self, pruned, model, device)
+        else:
+            parts = (getattr(pruned, name, None) for name in ("x", "edge_index", "edge_attr"))
+            outputs = model(*(None if part is None else part.to(device) for part in parts))
+        if not bool(outputs.isfinite().all()):
+            raise TicketError("the model's outputs on this graph are not finite: its weights or the features overflow")
         return (outputs.sigmoid() if self.several else outputs.softmax(dim=-1)).cpu()
 
     def export(self, out: str | Path, format: str = "pyg", backbone: Any = None) -> Path:
@@ -280,13 +308,24 @@ class Ticket:
             )
 
     def load_data(self, dataset: str | None = None, data_root: str | Path | None = None) -> Any:
-        """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place."""
+        """The graph that the ticket was found on, by the name that its search gave; `dataset` names another place.
+
+        Only what the caller names is downloaded, or made if it is far larger than the ticket's own graph.
+        """
         if dataset is None and self.config.dataset == "data":
             raise ConfigError(
                 "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
                 ".npz file"
             )
-        return datasets.read(dataset or self.config.dataset, data_root)
+        if dataset is not None:
+            return datasets.read(dataset, data_root)
+        nodes = datasets.nodes_of_synthetic(self.config.dataset)
+        if nodes > _LARGER * self.graph.num_nodes:
+            raise TicketError(
+                f"the ticket's graph has {self.graph.num_nodes} nodes, {self.config.dataset} {nodes}; name it with "
+                "--dataset if it is that one all the same"
+            )
+        return datasets.read(self.config.dataset, data_root, download=False)
 
     def check(self, graph: Graph) -> None:
         """Raise TicketError unless this is the (training) graph that the ticket was found on."""
@@ -335,6 +374,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         fingerprint=str(payload["graph"]["fingerprint"]),
         several=bool(payload["several"]),
         names=_names(payload.get("names"), masks, tensors) if is_own(config.backbone) else None,
+        backend=payload.get("backend", "unknown"),
     )
 
 

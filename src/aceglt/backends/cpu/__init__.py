@@ -12,7 +12,7 @@ from aceglt.backends.base import Observer, Place, Result, Start, Train
 from aceglt.backends.cpu.allocator import keep_memory
 from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresholds
 from aceglt.backends.cpu.gcn import CompiledGCN, serves
-from aceglt.backends.cpu.kernels import CompiledKernels
+from aceglt.backends.cpu.kernels import CompiledKernels, described
 from aceglt.backends.cpu.passes import CpuPasses, narrowed, narrows
 from aceglt.backends.cpu.workers import Spare, side_by_side
 from aceglt.backends.fields import Fields, Passes
@@ -33,6 +33,10 @@ class Cpu(Reference):
         self.thresholds = thresholds or Thresholds()
         self._fields = Fields(self.kernels)
         self._spare: Spare | None = None  # while trainings run side by side
+
+    @property
+    def description(self) -> str:
+        return f"{self.name} ({described()})"
 
     def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
         """`fixed` says that edge values stay what they are."""

@@ -6,6 +6,9 @@ What an element comes to does not depend on how the whole is cut.
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,60 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
-_contracted: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-_reordered: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+class _Cache:
+    """numba's files of compiled code; damaged ones, or a full disk, cost the time of compiling and nothing else."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return self._cache.load_overload(signature, context)
+        except Exception as problem:  # whatever unpickling damaged bytes raises
+            _tell(problem)
+            with suppress(Exception):
+                self._cache.flush()  # what is saved now can be read next time
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            self._cache.save_overload(signature, data)
+        except Exception as problem:
+            _tell(problem)
+
+
+@cache
+def _told(where: str) -> None:
+    logging.getLogger("aceglt").warning("numba's cache cannot be used (%s); kernels are compiled anew", where)
+
+
+def _tell(problem: Exception) -> None:
+    """Once for each kind of trouble."""
+    _told(type(problem).__name__)
+
+
+def _jit(**options: Any) -> Any:
+    """numba's njit, with a cache where there is one."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            made = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        except RuntimeError as problem:  # no folder for it can be written to
+            _tell(problem)
+            return njit(nogil=True, error_model="numpy", **options)(function)
+        made._cache = _Cache(made._cache)
+        return made
+
+    return decorate
+
+
+_compiled: Any = _jit()
+_contracted: Any = _jit(fastmath={"contract"})
+_reordered: Any = _jit(fastmath={"contract", "reassoc"})
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))

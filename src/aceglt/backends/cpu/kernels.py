@@ -5,8 +5,10 @@ numba is optional (the extra `fast`) and imported with the first operation that 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -30,6 +32,14 @@ _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
 
 
+_unusable: list[Exception] = []  # why numba's kernels cannot be used, once that is known
+
+
+def described() -> str:
+    """What computes: numba's version, or torch where there is none that works, as far as is known without trying."""
+    return f"numba {version('numba')}" if find_spec("numba") is not None and not _unusable else "torch"
+
+
 @cache
 def compiled_module() -> ModuleType | None:
     """The compiled kernels; None without numba, or with one that does not go with the rest."""
@@ -37,7 +47,13 @@ def compiled_module() -> ModuleType | None:
         return None
     try:
         from aceglt.backends.cpu import compiled
-    except Exception:  # whatever keeps an optional package from working
+    except Exception as problem:  # whatever keeps an optional package from working
+        logging.getLogger("aceglt").warning(
+            "numba is installed, but its kernels cannot be used (%s: %s); plain torch computes the same to rounding",
+            type(problem).__name__,
+            " ".join(str(problem).split())[:200],
+        )
+        _unusable.append(problem)
         return None
     return compiled
 
