@@ -42,14 +42,15 @@ def show(path: Path, *, levels: bool = False) -> None:
 @command
 def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
     """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
+    from aceglt.files import check_output
     from aceglt.report import load_runs, write_report
     from aceglt.report.static import check_static, write_static
+    from aceglt.runs.directory import RunDir
 
     if static is not None:
         check_static(format)
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; -o takes the HTML file to write")
+    check_output(path, [file for run in runs for file in RunDir(run).inputs()])
     views = load_runs(runs, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_report(views, path)
@@ -233,6 +234,13 @@ def reproduce(
     listing.print_reproduction(console, result)
 
 
+def _inputs(ticket: Path, dataset: str | None) -> list[str | Path]:
+    """What a command about a ticket, or a run's best one, reads."""
+    from aceglt.runs.directory import RunDir
+
+    return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), dataset or ""]
+
+
 def _ticket(path: Path) -> Ticket:
     """A ticket by its file, or the best of a run by the run's folder."""
     from aceglt.report.terminal import best_tickets
@@ -286,13 +294,15 @@ def predict(
     backbone: str | None = None,
 ) -> None:
     """Predict the class of every node with a ticket's compact model."""
+    from aceglt.files import check_output, is_stdout
     from aceglt.tickets.export import write_csv
     from aceglt.training.setup import pick_device
 
+    check_output(out, _inputs(ticket, dataset))
     loaded = _ticket(ticket)
     probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone)
     write_csv(out, probabilities, loaded.several)
-    say(f"{len(probabilities):,} predictions: {out}")
+    say(f"{len(probabilities):,} predictions: {out}", errors if is_stdout(out) else console)
 
 
 @command
@@ -308,10 +318,13 @@ def bench(
     backbone: str | None = None,
 ) -> None:
     """Measure what a ticket saves, against the dense model and the plain PyG model: MACs, size, memory, latency."""
-    from aceglt.files import write_json
+    from aceglt.files import check_output, write_json
     from aceglt.report.terminal import print_benchmark
     from aceglt.tickets.bench import benchmark, write_plot
 
+    for path in (json_file, plot):
+        if path is not None:
+            check_output(path, _inputs(ticket, dataset))
     loaded = _ticket(ticket)
     result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats, backbone=backbone)
     print_benchmark(console, result)

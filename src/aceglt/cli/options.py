@@ -29,9 +29,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters = signature(function, eval_str=True).parameters
     _declare(function, [_with_help(function.__name__, part) for part in parameters.values()])
     made = _with_settings(function) if "settings" in parameters else function
+    wrapped = guarded(made)
+    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+    _declare(wrapped, [*signature(made).parameters.values(), _with_help(function.__name__, debug)])
     first = (function.__doc__ or "").partition("\n")[0]
     kind = type("Command", (Command,), {"common": COMMON if "settings" in parameters else ()})
-    app.command(cls=kind, short_help=first)(guarded(made))
+    app.command(cls=kind, short_help=first)(wrapped)
     return function
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import sysconfig
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from typer.core import TyperCommand
 
 from aceglt.config.checks import ELSEWHERE
-from aceglt.errors import AcegltError
+from aceglt.errors import AcegltError, is_shortage, printable
 
 app = typer.Typer(
     name="aceglt",
@@ -62,8 +69,20 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
 
-console = Console()
-errors = Console(stderr=True)
+class Terminal(Console):
+    """Shows text as it is: names from outside are neither markup nor emoji, and what a terminal would obey is shown as
+    escapes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every text that is printed comes through here, in tables too."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+
+console = Terminal()
+errors = Terminal(stderr=True)
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -88,6 +107,9 @@ def _root(
 def main(run: Callable[[], Any] = app) -> None:
     """Entry point: one clear line for what the user can mend, no traceback."""
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):  # whatever a terminal cannot show becomes a question mark
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         run()
     except _Terminated:  # before or after a command's own work
@@ -106,40 +128,64 @@ def guarded(command: F) -> F:
     """Turn what can go wrong into one line and an exit code."""
 
     @wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
+    def wrapper(*args: Any, debug: bool = False, **kwargs: Any) -> None:
+        resumable = command.__name__ in ("search", "sweep", "tune", "reproduce")
+        go_on = "; the same command continues where it stopped" if resumable else ""
         try:
             command(*args, **kwargs)
         except AcegltError as problem:
             _fail(f"error: {problem}", 2)
         except (KeyboardInterrupt, _Terminated) as stop:
-            resumable = command.__name__ in ("search", "sweep", "tune", "reproduce")
-            _fail(
-                "interrupted" + ("; the same command continues where it stopped" if resumable else ""),
-                143 if isinstance(stop, _Terminated) else 130,
-            )
+            _fail(f"interrupted{go_on}", 143 if isinstance(stop, _Terminated) else 130)
         except BrokenPipeError:
             raise typer.Exit(1) from None
         except OSError as problem:
             _fail(f"error: {problem.filename or 'system'}: {problem.strerror or problem}", 2)
-        except (MemoryError, RuntimeError) as problem:
-            if not _is_shortage(problem):
+        except (typer.Exit, typer.Abort, SystemExit, GeneratorExit):
+            raise
+        except BaseException as problem:  # safetensors panics with one that is no Exception
+            if debug:
                 raise
-            _fail("error: not enough memory; a smaller --hidden, fewer --seeds or --runs-at-once need less", 2)
+            if is_shortage(problem):
+                less = "; a smaller --hidden, fewer --seeds or --runs-at-once need less" if resumable else ""
+                _fail(f"error: not enough memory{less}", 2)
+            told = printable(" ".join(f"{type(problem).__name__}: {problem}".split()))[:500]
+            if own := _own_frames(problem):
+                shown = "".join(traceback.format_list(own))
+                _fail(f"{shown}error: your own code failed ({told}){go_on}", 2)
+            _fail(f"error: unexpected: {told} (a bug of ours, please report {_kept_traceback()}){go_on}", 2)
 
     return wrapper  # type: ignore[return-value]
 
 
-def _is_shortage(problem: Exception) -> bool:
-    """Whether memory ran out, also torch's; torch itself may not be imported here."""
-    words = ("allocate memory", "out of memory", "Storage size calculation overflowed")
-    return isinstance(problem, MemoryError) or any(part in str(problem) for part in words)
+def _own_frames(problem: BaseException) -> list[traceback.FrameSummary]:
+    """Where the user's own code failed: what it called, from its first line on; none where only ours and installed
+    packages were at work."""
+    ours = str(Path(__file__).parents[1]) + os.sep
+    paths = sysconfig.get_paths()
+    others = tuple(paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    frames = traceback.extract_tb(problem.__traceback__)
+    for i, frame in enumerate(frames):
+        if os.path.isfile(frame.filename) and not frame.filename.startswith((ours, *others)):
+            return list(frames[i:])
+    return []
+
+
+def _kept_traceback() -> str:
+    """Write down the traceback of what is being handled; the name of the file."""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="aceglt-", suffix=".log", delete=False, errors="replace") as file:
+            file.write(f"{sys.argv}\n{traceback.format_exc()}")
+        return file.name
+    except OSError:
+        return "what --debug shows"
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    errors.print(message, highlight=False, markup=False, soft_wrap=True)
+    errors.print(message, soft_wrap=True)
     raise typer.Exit(code) from None
 
 
-def say(text: str) -> None:
+def say(text: str, to: Console = console) -> None:
     """Print a line as it is."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    to.print(printable(text), soft_wrap=True)
