@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, current_thread, main_thread
 from types import SimpleNamespace
 from typing import Any
@@ -358,6 +360,30 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(dtype: torch.dtyp
     alone = stepped(1)
     torch.testing.assert_close(alone, torch.stack([weight, score]).detach())
     assert torch.equal(alone, stepped(3))
+
+
+def test_a_damaged_cache_of_compiled_kernels_is_said_and_changes_no_bit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> Tensor:
+        """By kernels that are loaded anew."""
+        monkeypatch.delitem(sys.modules, "aceglt.backends.cpu.compiled", raising=False)
+        made = importlib.import_module("aceglt.backends.cpu.compiled")
+        out = torch.empty(9, dtype=torch.float64)
+        made.uniform(0, 9, np.uint64(7), out.numpy())
+        return out
+
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    whole = drawn()
+    assert not caplog.records
+    for damage in (b"", b"damaged"):
+        for path in tmp_path.rglob("*.nbi"):
+            path.write_bytes(damage)
+        assert torch.equal(drawn(), whole)
+        assert "numba's cache cannot be used" in caplog.text
+        caplog.clear()
+        assert torch.equal(drawn(), whole)  # it has been mended
+        assert not caplog.records
 
 
 def test_without_numba_plain_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
