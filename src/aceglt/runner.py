@@ -332,7 +332,8 @@ class _Runner:
             before = self.run.read_environment()
             kept = {name: value for name, value in before.items() if name in ("peak_memory", "started")}
             facts: dict[str, Any] = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
-            facts |= {"needed_memory": plan.needed, "free_memory": plan.free}
+            needed = self.planner.whole_program(plan) if self.problem.device.type == "cpu" else plan.needed
+            facts |= {"needed_memory": needed, "free_memory": plan.free}
             here = {
                 **_environment(self.problem.device),
                 "backend": self.search.backend.description,

@@ -88,7 +88,7 @@ def test_a_graph_that_cannot_be_found_by_name_is_refused(ticket: Ticket) -> None
 
 
 def test_fewer_than_one_seed_are_refused(ticket: Ticket) -> None:
-    with pytest.raises(ConfigError, match="seeds must be 1 or more"):
+    with pytest.raises(ConfigError, match="seeds must be from 1 to 1000"):
         evaluate(ticket, graph(), seeds=0)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import resource
+import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from samples import generator
-from search_samples import events, graph, search
+from search_samples import command, environment, events, graph, search
 
 from aceglt import runner
 from aceglt.backends import Cpu
@@ -32,7 +34,7 @@ from aceglt.searches.levels import Search
 from aceglt.tickets.bench import Allocations
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
-from aceglt.training.memory import Planner, free_memory
+from aceglt.training.memory import Planner, free_memory, left_to_groups
 from aceglt.training.partitions import Parts
 from aceglt.training.setup import build_backbone, build_parts
 
@@ -202,8 +204,69 @@ def test_a_process_takes_more_for_a_larger_graph_and_for_more_seeds() -> None:
     assert planner(small).needed(1, False, 1) < one < many < wide
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["--backbone", "gat"],
+        ["--backbone", "gcn"],
+        ["--backbone", "gat", "--method", "ugs", "--seeds", "1"],
+        ["--dataset", "synthetic-arxiv", "--method", "ugs", "--seeds", "1"],
+        ["--dataset", "synthetic-arxiv", "--method", "ugs", "--hidden", "128"],
+    ],
+    ids=" ".join,
+)
+def test_the_plan_is_within_30_percent_of_what_a_process_takes(settings: list[str], tmp_path: Path) -> None:
+    line = command("search", "--levels", "1", "--epochs", "2", "--device", "cpu", "--out", tmp_path / "run", *settings)
+    subprocess.run(line, env=environment(), capture_output=True, check=True)
+    found = json.loads((tmp_path / "run" / "environment.json").read_text())
+    print(f"\n{' '.join(settings)}: {found['needed_memory']:,} planned, {found['peak_memory']:,} taken")
+    assert 0.7 < found["needed_memory"] / found["peak_memory"] < 1.3
+
+
+def test_pruning_all_runs_at_once_counts_on_a_cpu() -> None:
+    problem = large_problem(2000, 5000)
+    one, many = (planner(problem, seeds=n, hidden=512).plan(PLENTY).needed for n in (1, 30))
+    assert many - one > 25 * 4 * 4 * (planner(problem, hidden=512).backbone.prunable.size + 5000)
+
+
 def test_free_memory_is_known_here() -> None:
     assert 1 << 20 < free_memory(torch.device("cpu"))
+
+
+def group(folder: Path, most: str, taken: int, files: int, old: bool = False) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if old else ("memory.max", "memory.current")
+    for name, text in zip(names, (most, str(taken)), strict=True):
+        (folder / name).write_text(f"{text}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {files}\n")
+
+
+@pytest.mark.parametrize(("kind", "top"), [("", "sys/fs/cgroup"), ("memory", "sys/fs/cgroup/memory")])
+def test_the_narrowest_of_nested_groups_bounds_memory(kind: str, top: str, tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"7:cpu,cpuacct:/x\n0:{kind}:/user/job\n")
+    old = bool(kind)
+    group(tmp_path / top / "user" / "job", "max" if not old else str(1 << 63), 100, 0, old)
+    assert left_to_groups(tmp_path) >= 1 << 62
+    group(tmp_path / top / "user", "1000", 700, 50, old)
+    assert left_to_groups(tmp_path) == 350
+    group(tmp_path / top / "user" / "job", "500", 400, 10, old)
+    assert left_to_groups(tmp_path) == 110
+    (tmp_path / "proc/self/cgroup").write_text("0::/elsewhere\n")
+    assert left_to_groups(tmp_path) >= 1 << 62
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_limits_of_the_process_bound_memory(limit: int) -> None:
+    before = resource.getrlimit(limit)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(limit, (taken + (1 << 30), before[1]))
+    try:
+        assert free_memory(torch.device("cpu")) <= taken + (1 << 30)
+    finally:
+        resource.setrlimit(limit, before)
 
 
 # Planned searches: on 1200 nodes a search needs some 970 kB, two parts 610 kB, four parts 360 kB.

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from aceglt.backbones import Backbone, Params
+from aceglt.config import MAX_SEEDS
 from aceglt.config.own import again
 from aceglt.errors import ConfigError, TicketError
 from aceglt.numerics import rng
@@ -26,6 +27,7 @@ from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric
 from aceglt.searches.wording import VERDICTS, escape, html_table, plus_minus, text_table
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.fit import fit
+from aceglt.training.memory import PLANNED, Planner, free_memory
 from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device, usual_torch
 
 
@@ -128,8 +130,8 @@ def evaluate(
         >>> sorted(aceglt.evaluate(ticket, data, seeds=2, device="cpu").winning)
         ['paper', 'significant', 'strict']
     """
-    if seeds < 1:
-        raise ConfigError(f"seeds must be 1 or more, found {seeds}")
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise ConfigError(f"seeds must be from 1 to {MAX_SEEDS}, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     config = ticket.config
@@ -148,11 +150,14 @@ def evaluate(
         start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
         others = [other for other in range(seeds + 1) if other != ticket.seed][:seeds]
         fresh = network.init(others, problem.device)
+        as_trained = frozenset(PLANNED)  # how the ticket was trained is not the plan's to change, but how many at once
+        planner = Planner(problem, network, config.replace(seeds=range(seeds)), None, as_trained)
+        at_once = planner.plan(free_memory(problem.device)).runs_at_once
         masks = {"dense": Masks.full(1, ticket.masks.total, problem.device), "ticket": ticket.masks.to(problem.device)}
         readings = []
         for step, (weights, which) in enumerate(product((start, fresh), masks)):
             tell(observer, "on_phase", step, which if weights is start else f"{which}, fresh weights")
-            readings.append(retrain(ticket, problem, network, weights, masks[which], step, observer))
+            readings.append(retrain(ticket, problem, network, weights, masks[which], step, observer, at_once))
     dense, kept, fresh_dense, fresh_kept = readings
     return Evaluation(kept, dense, problem.metric, Comparison(fresh_kept, fresh_dense, problem.metric))
 
@@ -165,6 +170,7 @@ def retrain(
     masks: Masks,
     step: int = 0,
     observer: Observer | None = None,
+    runs_at_once: int | None = None,
 ) -> Readings:
     """Readings of one training per start, [S]: dropout differs between them. `step` is for the observer."""
     config, runs = ticket.config, len(start.prunable)
@@ -172,7 +178,10 @@ def retrain(
     keys = rng.keys(range(runs), ticket.seed, "evaluate", device=problem.device)
     training, parts = config.training, build_parts(config)
     tell(observer, "on_training", runs, training.epochs)
-    result = fit(problem, backbone, start, masks, training.epochs, training, keys, observer=observer, parts=parts)
+    result = fit(
+        problem, backbone, start, masks, training.epochs, training, keys,
+        observer=observer, runs_at_once=runs_at_once, parts=parts,
+    )  # fmt: skip
     assert result.params is not None
     tell(observer, "on_test", step)
     test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ _PER_DRAWN_EDGE = 4.0  # the lists that neighbours are drawn from
 _PER_SORTED_EDGE = 56.0  # the structure of all edges, for an exact evaluation, while it is made
 _EVALUATED_UNITS = 2.0  # layers of units that such an evaluation holds
 _PER_HELD_WEIGHT = 4.0  # and per edge, of a run that waits for its turn: weights and scores, at first and trained
+_PER_CHOICE = 10.5  # per weight and edge, of all runs: scores are ranked and masks made
 _PROGRAM = 2**29  # bytes of what is loaded before anything is trained
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
 
@@ -95,7 +97,7 @@ class Planner:
         again = _again(self.config if "checkpoint_blocks" in self.chosen else config)
         partitions = (self.config if "partitions" in self.chosen else config).training.partitions
         needed = self.needed(min(runs_at_once or self._most_runs, self._most_runs), again, partitions)
-        return Plan(runs_at_once or self.runs_at_once, again, partitions, needed, free)
+        return Plan(runs_at_once or self.runs_at_once, again, partitions, self._with_all_runs(needed), free)
 
     def smaller(self, plan: Plan) -> Plan | None:
         """The first candidate that needs at most half as much, for when a plan turns out too large."""
@@ -121,7 +123,17 @@ class Planner:
             limit = None  # each is trained by itself
             together = choose(self.problem.device).side_by_side(self.backbone, self.problem.graph, self._all_runs)
             runs = max(1, together) if partitions == 1 else 1
-        return Plan(limit, again, partitions, self.needed(runs, again, partitions), free)
+        needed = self.needed(runs, again, partitions)
+        return Plan(limit, again, partitions, self._with_all_runs(needed), free)
+
+    def _with_all_runs(self, training: int) -> int:
+        """Bytes on a CPU, where a few runs are trained at a time while the others wait, and all are pruned at once."""
+        if self.problem.device.type != "cpu":
+            return training
+        size = torch.finfo(self.problem.x.dtype).bits // 8
+        elements = size * (self.backbone.prunable.size + self.problem.graph.num_edges)
+        choice = _PER_CHOICE * elements * len(self.config.seeds)
+        return int(_PER_HELD_WEIGHT * elements * self._all_runs + max(training, choice))
 
     @property
     def _all_runs(self) -> int:
@@ -185,11 +197,9 @@ class Planner:
         held = (_PER_HELD_EDGE + _PER_DRAWN_EDGE) * graph.num_edges
         return max(_PER_SORTED_EDGE * graph.num_edges, held + max(evaluation, step))
 
-    def whole_program(self) -> int:
-        """Bytes of main memory that a process takes which searches on a CPU as the first candidate says."""
-        held = _PER_HELD_WEIGHT * (self.backbone.prunable.size + self.problem.graph.num_edges)
-        size = torch.finfo(self.problem.x.dtype).bits // 8
-        return _PROGRAM + next(self.candidates(0)).needed + int(size * self._all_runs * held)
+    def whole_program(self, plan: Plan | None = None) -> int:
+        """Bytes of main memory that a process takes which searches on a CPU as a plan, or the first candidate, says."""
+        return _PROGRAM + (plan or next(self.candidates(0))).needed
 
     def _arc_tensors(self, size: int, arcs: float) -> float:
         """Bytes of messages with features of edges, which are made a few channels at a time."""
@@ -209,22 +219,57 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return max(0, int(torch.cuda.mem_get_info(device)[0]) + cached - _GPU_LIBRARIES)
-    return min(_available(), _left_to_group())
+    return max(0, min(_available(), left_to_groups(Path("/")), _left_to_process()))
+
+
+_UNBOUNDED = 1 << 62
 
 
 def _available() -> int:
     """What Linux says is available; elsewhere, nothing is known and nothing is bounded."""
+    return 1024 * _facts(Path("/proc/meminfo")).get("MemAvailable:", _UNBOUNDED // 1024)
+
+
+def left_to_groups(root: Path) -> int:
+    """What the control groups that the process is in, by the files below `root`, may still take: of either version of
+    Linux's, and every one up to the outermost. What they hold of files can be given back."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:
-        return 1 << 62
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 62)
+        return _UNBOUNDED
+    left = [_UNBOUNDED]
+    for _, kinds, group in lines:
+        if kinds in ("", "memory"):
+            top = root / "sys/fs/cgroup" / kinds
+            old = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            names = old if kinds else ("memory.max", "memory.current")
+            folder = top / group.lstrip("/")
+            left += [_left_to_group(place, *names) for place in (folder, *folder.parents, top) if place.is_dir()]
+    return min(left)
 
 
-def _left_to_group() -> int:
-    """What a container may still take."""
+def _left_to_group(folder: Path, limit: str, usage: str) -> int:
     try:
-        most, taken = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
-        return most - taken
+        most, taken = (int((folder / name).read_text()) for name in (limit, usage))
     except (OSError, ValueError):  # no such limit: no file, or "max"
-        return 1 << 62
+        return _UNBOUNDED
+    return most - taken + _facts(folder / "memory.stat").get("inactive_file", 0)
+
+
+def _left_to_process() -> int:
+    """What `ulimit -v` and `-d` leave of addresses and of data."""
+    limits = {"VmSize:": resource.RLIMIT_AS, "VmData:": resource.RLIMIT_DATA}
+    taken, left = _facts(Path("/proc/self/status")), [_UNBOUNDED]
+    for name, limit in limits.items():
+        most = resource.getrlimit(limit)[0]
+        left += [most - 1024 * taken.get(name, 0)] if most != resource.RLIM_INFINITY else []
+    return min(left)
+
+
+def _facts(path: Path) -> dict[str, int]:
+    """Lines of a name and a number, as the kernel writes them; none where there is no such file."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
