@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import aceglt
 from aceglt.datasets import GraphData, save_npz
@@ -73,6 +74,24 @@ def outcome(run: Path) -> tuple[Any, dict[str, bytes]]:
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+class Noisy(torch.nn.Module):
+    """A model of one's own that draws from torch's generator: at first, and in every training pass."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.first, self.norm = GCNConv(in_features, 4), torch.nn.BatchNorm1d(4)
+        self.drop, self.last = torch.nn.Dropout(0.5), GCNConv(4, out_features)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.drop(self.norm(self.first(x, edge_index)).relu()), edge_index)
+        return out
+
+
+def tickets_of(result: aceglt.SearchResult) -> list[Any]:
+    """What two searches share that are the same bit by bit."""
+    return [(t.masks.edges.tolist(), t.trained.prunable.tolist(), t.metrics) for t in result.tickets]
 
 
 class Stop(Exception):  # noqa: N818

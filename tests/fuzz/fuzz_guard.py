@@ -13,7 +13,8 @@ from typing import Any
 
 from aceglt.errors import AcegltError
 
-SECONDS, BYTES = 20, 1 << 30
+SECONDS, BYTES = 20, 500_000_000
+"""Of the processor, and of addresses beyond those of the input and of what is there already."""
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen", "socket.connect",
               "socket.getaddrinfo", "pickle.find_class", "ctypes.dlopen", "webbrowser.open")  # fmt: skip
@@ -43,7 +44,7 @@ sys.addaudithook(_audit)  # for good: Python has no way to remove one
 def outcome(read: Callable[[Any], object], given: Any) -> str:
     """`read` or `refused`; anything else raises, and that is a bug."""
     try:
-        with _limits():
+        with _limits(_size(given)):
             read(given)
     except Reached:
         return "read"
@@ -65,11 +66,23 @@ def _check_clear(problem: AcegltError) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
+def _size(given: Any) -> int:
+    """Bytes of an input."""
+    if isinstance(given, tuple | list | dict):
+        return sum(map(_size, given.values() if isinstance(given, dict) else given))
+    return len(given) if isinstance(given, bytes | str) else 0
+
+
+def peak() -> int:
+    """Bytes of main memory that the process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 @contextmanager
-def _limits() -> Iterator[None]:
+def _limits(size: int) -> Iterator[None]:
     global _executed
     before, (soft, hard) = signal.signal(signal.SIGPROF, _hang), resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + BYTES + size, hard))
     signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor: the machine may be busy
     _executed = executed = []
     try:

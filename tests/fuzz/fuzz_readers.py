@@ -6,9 +6,12 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,17 +24,30 @@ import planetoid_samples
 import torch
 import typer
 from fuzz_guard import Reached
-from fuzz_mutations import BOMB, bytes_of, json_of, json_text_of, npz_bomb, npz_of, pickles, tensors_of, values, words
+from fuzz_mutations import (
+    BOMB,
+    NUMBERS,
+    TEXTS,
+    bytes_of,
+    json_of,
+    json_text_of,
+    npz_bombs,
+    npz_of,
+    pickles,
+    tensors_of,
+    values,
+    words,
+)
 from hypothesis import strategies as st
-from rich.console import Console
 from safetensors.torch import save
-from search_samples import graph, npz
+from search_samples import Noisy, graph, npz, tickets_of
 from ticket_samples import random_ticket
 from typer.testing import CliRunner
 
 import aceglt
 from aceglt import config, datasets
 from aceglt.cli import app
+from aceglt.cli.shell import Terminal
 from aceglt.config import own
 from aceglt.config.formats import FORMAT
 from aceglt.datasets import planetoid
@@ -82,9 +98,15 @@ def written(content: bytes, name: str) -> Path:
     return path
 
 
-def console() -> Console:
-    """Prints into a strict UTF-8 file, as a terminal would be."""
-    return Console(file=io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), width=120)
+_OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printed(show: Callable[..., None], *given: Any) -> None:
+    """Prints to a strict UTF-8 file, as a terminal would be, and nothing that a terminal obeys."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    show(Terminal(file=stream, width=120), *given)
+    stream.flush()
+    assert not _OBEYED.search(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
 
 
 def no_training(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +143,19 @@ def storage_inputs(content: bytes, kind: str, error: type[AcegltError]) -> Input
         json_of(json.loads(content[8:end])).map(with_header),
         bytes_of(content),
         st.binary(max_size=100),
+        *[claims(payload, tensors).map(lambda claimed: signed(kind, *claimed))] * (kind == "ticket"),
     )
+
+
+def claims(payload: Any, tensors: Mapping[str, torch.Tensor]) -> Inputs:
+    """Masks that say to be of more elements than the file has anything of."""
+
+    def claimed(side: str, size: int) -> tuple[Any, dict[str, torch.Tensor]]:
+        bits = torch.zeros(1, size, dtype=torch.uint8)
+        return {**payload, "counts": {**payload["counts"], side: 8 * size}}, {**tensors, f"masks.{side}": bits}
+
+    sizes = st.sampled_from([1 << 16, 1 << 20, 1 << 22, 1 << 24])
+    return st.builds(claimed, st.sampled_from(["weights", "edges"]), sizes)
 
 
 def ticket_inputs() -> Inputs:
@@ -132,7 +166,7 @@ def ticket_inputs() -> Inputs:
 
 def read_ticket(content: bytes) -> None:
     ticket = Ticket.load(written(content, "ticket.safetensors"))
-    show.print_ticket(console(), ticket)
+    printed(show.print_ticket, ticket)
     ticket.save(place() / "again.safetensors")
     assert Ticket.load(place() / "again.safetensors").config == ticket.config
     pruned = ticket.apply(graph())
@@ -187,7 +221,7 @@ def npz_inputs() -> Inputs:
     }
     sparse = {**arrays, **parts}
     del sparse["x"]
-    npz_bomb()  # here: making it takes longer than any reader may
+    npz_bombs()  # here: making them takes longer than any reader may
     several = {**arrays, "y": np.eye(12, 3)[np.arange(12) % 3]}
     return st.sampled_from([arrays, weighted, sparse, several]).flatmap(npz_of)
 
@@ -202,7 +236,7 @@ def use_graph(data: Any) -> None:
 
 
 def read_npz(content: bytes) -> None:
-    use_graph(datasets.load(str(written(npz_bomb() if content == BOMB else content, "graph.npz"))))
+    use_graph(datasets.load(str(written(npz_bombs().get(content, content), "graph.npz"))))
 
 
 OGB = {"ogbn-arxiv": ogb_samples.arxiv, "ogbn-proteins": ogb_samples.proteins, "ogbl-collab": ogb_samples.collab}
@@ -329,10 +363,14 @@ def read_results(content: bytes) -> None:
     (folder / "config.json").write_text("{}")
     (folder / "results.json").write_bytes(content)
     results = results_of(folder)
-    show.print_run(console(), folder, results)
+    printed(show.print_run, folder, results)
 
 
 FILES = ("config.json", "environment.json", "results.json", "events.jsonl", "final")
+
+
+ODD = ("folder", "dangling", "loop", "pipe", "/dev/zero", "/dev/null", "/dev/full")
+"""What is no file: a name of a device is a link to it."""
 
 
 def run_inputs() -> Inputs:
@@ -343,7 +381,7 @@ def run_inputs() -> Inputs:
         structured = json_text_of(run_json(name)) if name.endswith(".json") else bytes_of(content)
         if name == "final":
             structured = checkpoint_inputs()
-        odd = st.sampled_from([None, b"", "folder", "dangling", "loop"])
+        odd = st.sampled_from([None, b"", *ODD])
         return st.one_of(structured, structured, structured, bytes_of(content), odd).map(lambda new: (name, new))
 
     tickets = [f"tickets/{path.name}" for path in (finished_run() / "tickets").iterdir()]
@@ -386,6 +424,10 @@ def _put(path: Path, content: Any) -> None:
         path.symlink_to(path.parent / "nowhere")
     elif content == "loop":
         path.symlink_to(path)
+    elif content == "pipe":
+        os.mkfifo(path)
+    elif isinstance(content, str):
+        path.symlink_to(content)
     elif content is not None:
         path.write_bytes(content)
 
@@ -429,7 +471,8 @@ GOOD: dict[str, Sequence[str]] = {
     "--device": ["cpu", "auto", "cuda:7", "meta", "mps", "xla", "cpu:9"],
     "--data-root": ["."],
     "--tickets": ["best", "all", "none"],
-    "--out": ["out", "tiny.npz", "tiny.npz/x", "."],
+    "--out": ["out", "tiny.npz", "tiny.npz/x", ".", "ticket", "pipe", "null", "link", "/dev/full"],
+    "--json": ["out.json", "tiny.npz", "ticket", "pipe", "null", "link"],
     "--precision": ["float32", "bfloat16"],
     "--score-epoch": ["best", "last"],
     "--loss": ["mine:loss"],
@@ -473,12 +516,26 @@ def desk() -> Path:
     folder.mkdir(parents=True)
     npz(folder)
     random_ticket(hidden=3).save(folder / "ticket")
+    os.mkfifo(folder / "pipe")
+    (folder / "null").symlink_to("/dev/null")
+    (folder / "link").symlink_to("linked")
     return folder
+
+
+def kept() -> tuple[Any, ...]:
+    """What no command may change: its inputs, and what is no file."""
+    special = [(desk() / "pipe").is_fifo(), (desk() / "null").is_symlink(), (desk() / "link").is_symlink()]
+    return (
+        *special,
+        (desk() / "ticket").read_bytes(),
+        (desk() / "tiny.npz").read_bytes(),
+        Path("/dev/null").is_char_device(),
+    )
 
 
 def read_command(line: list[str]) -> None:
     """A line that is refused ends with 2 and says why."""
-    before = Path.cwd()
+    before, inputs = Path.cwd(), kept()
     for name in ("served", "out", "runs"):
         shutil.rmtree(desk() / name, ignore_errors=True)
     os.chdir(desk())
@@ -487,6 +544,8 @@ def read_command(line: list[str]) -> None:
             result = CliRunner().invoke(app, line)
     finally:
         os.chdir(before)
+    assert kept() == inputs
+    assert "unexpected: " not in result.output, result.output
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code in (0, 2), result.output
@@ -496,19 +555,64 @@ def read_command(line: list[str]) -> None:
     assert not (desk() / "hacked").exists()
 
 
+# What else the process has: modes of torch, variables of the environment, other threads.
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+MODES = {"": nullcontext, "inference": torch.inference_mode, "no gradients": torch.no_grad,
+         "autocast": lambda: torch.autocast("cpu"), "meta": lambda: torch.device("meta")}  # fmt: skip
+VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACEGLT_READ_GIB", "ACEGLT_DATA", "XDG_CACHE_HOME", "COLUMNS", "HOME")
+
+
+def process_inputs() -> Inputs:
+    """(type of number, mode, variables, threads)"""
+    for seed in range(2):
+        noisy_alone(seed)  # here: what is loaded once is no answer to an input
+    texts = st.one_of(st.sampled_from([text for text in TEXTS if "\0" not in text]), st.sampled_from(NUMBERS).map(str))
+    variables = st.dictionaries(st.sampled_from(VARIABLES), texts, max_size=2)
+    return st.tuples(st.sampled_from(DTYPES), st.sampled_from(sorted(MODES)), variables, st.integers(1, 2))
+
+
+def noisy_search(seed: int) -> Any:
+    settings = {"method": "random", "axis": "joint", "levels": 1, "seeds": [seed], "epochs": 2, "hidden": 2}
+    return tickets_of(aceglt.search(small_graph(), device="cpu", backbone=Noisy, tickets="all", **settings))
+
+
+small_graph, noisy_alone = cache(lambda: graph(nodes=12)), cache(noisy_search)
+
+
+def read_process(given: tuple[torch.dtype, str, Mapping[str, str], int]) -> None:
+    """Searches there are refused, or find what they find in peace."""
+    dtype, mode, variables, threads = given
+    expected = [noisy_alone(seed) for seed in range(threads)]
+    safe = {name: os.fsencode(value).decode(errors="surrogateescape") for name, value in variables.items()}
+    with mock.patch.dict(os.environ, safe):
+        torch.set_default_dtype(dtype)
+        try:
+            with MODES[mode]():
+                if threads == 1:
+                    found = [noisy_search(0)]
+                else:
+                    with ThreadPoolExecutor(threads) as pool:
+                        found = list(pool.map(noisy_search, range(threads)))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert dtype != torch.float32 or found == expected
+
+
 READERS = (
-    Reader("ticket", ticket_inputs, read_ticket, 25_000),
-    Reader("checkpoint", checkpoint_inputs, read_checkpoint, 20_000),
-    Reader("npz graph", npz_inputs, read_npz, 20_000),
-    Reader("OGB files", ogb_inputs, read_ogb, 4_000),
-    Reader("Planetoid files", planetoid_inputs, read_planetoid, 4_000),
-    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 10_000),
-    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 12_000),
-    Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 9_000),
-    Reader("run for a report", run_inputs, read_for_report, 1_500),
-    Reader("run directory", run_inputs, read_run, 1_500),
+    Reader("ticket", ticket_inputs, read_ticket, 50_000),
+    Reader("checkpoint", checkpoint_inputs, read_checkpoint, 38_000),
+    Reader("npz graph", npz_inputs, read_npz, 36_000),
+    Reader("OGB files", ogb_inputs, read_ogb, 6_000),
+    Reader("Planetoid files", planetoid_inputs, read_planetoid, 6_000),
+    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 16_000),
+    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 20_000),
+    Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 16_000),
+    Reader("run for a report", run_inputs, read_for_report, 2_000),
+    Reader("run directory", run_inputs, read_run, 2_000),
     Reader(
-        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 5_000
+        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 6_000
     ),
-    Reader("command line", command_inputs, read_command, 2_000),
+    Reader("command line", command_inputs, read_command, 3_000),
+    Reader("state of the process", process_inputs, read_process, 500),
 )

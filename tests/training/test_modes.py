@@ -9,37 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from search_samples import graph, search
-from torch import Tensor
-from torch_geometric.nn import GCNConv
+from search_samples import Noisy, graph, search, tickets_of
 
 import aceglt
 from aceglt.errors import ConfigError
 from aceglt.training.setup import usual_torch
 
 
-class Noisy(torch.nn.Module):
-    """Draws from torch's generator: at first, and in every training pass."""
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.first, self.norm = GCNConv(in_features, 4), torch.nn.BatchNorm1d(4)
-        self.drop, self.last = torch.nn.Dropout(0.5), GCNConv(4, out_features)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.last(self.drop(self.norm(self.first(x, edge_index)).relu()), edge_index)
-        return out
-
-
-def found(result: aceglt.SearchResult) -> list[Any]:
-    return [(t.masks.edges.tolist(), t.trained.prunable.tolist(), t.metrics) for t in result.tickets]
-
-
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_searches_in_threads_find_what_they_find_alone(deterministic: bool) -> None:
     def one(seed: int) -> list[Any]:
         settings = {"seeds": [seed], "levels": 1, "epochs": 12, "deterministic": deterministic}
-        return found(search(backbone=Noisy, tickets="all", **settings))
+        return tickets_of(search(backbone=Noisy, tickets="all", **settings))
 
     alone = [one(seed) for seed in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -63,7 +44,7 @@ def test_modes_of_the_caller_do_not_reach_a_search_or_an_evaluation(mode: str) -
         given = data if mode == "another device" else graph()  # made in this mode
         result = search(given, levels=1)
         evaluation = aceglt.evaluate(plain.tickets[0], given, seeds=1, device="cpu")
-    assert found(result) == found(plain)
+    assert tickets_of(result) == tickets_of(plain)
     assert evaluation == aceglt.evaluate(plain.tickets[0], data, seeds=1, device="cpu")
 
 
