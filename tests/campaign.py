@@ -20,6 +20,7 @@ from typing import Any
 from search_samples import files, outcome
 
 from aceglt import cli
+from aceglt.config import BACKBONE_OPTIONS, METHOD_OPTIONS, TASK_OPTIONS
 from aceglt.runs.directory import results_of
 from aceglt.tickets.ticket import Ticket
 
@@ -28,31 +29,73 @@ PROCESSES.set_forkserver_preload(
     ["torch_geometric.data", "aceglt.runner", "aceglt.tickets.evaluation", "plotly.graph_objects"]
 )
 
-METHODS, BACKBONES, TASKS = ("random", "ugs", "gebt", "ace"), ("gcn", "gat"), ("node", "link")
+METHODS, BACKBONES, TASKS = (tuple(known) for known in (METHOD_OPTIONS, BACKBONE_OPTIONS, TASK_OPTIONS))
 
 
 @dataclass(frozen=True)
 class Case:
-    """A search of a moment."""
+    """A search of a moment; `more` are further options, by which it is then known."""
 
     method: str
     backbone: str
     task: str
+    more: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.method}-{self.backbone}-{self.task}"
+        return "-".join([self.method, self.backbone, self.task, *self.more]).replace("--", "")
 
     def arguments(self, graph: Path, run: Path) -> list[str]:
         tickets = "best" if self.task == "link" else "all"
         rounds = ["-m", "rounds=1", "-m", "refine_epochs=4"] if self.method == "ace" else []
+        rounds += ["--layers", "3"] if self.backbone == "resgcn" else []
         return [
             "search", "--dataset", str(graph), "--method", self.method, "--backbone", self.backbone, "--task",
             self.task, "--axis", "joint", "--hidden", "4", "--levels", "2", "--seeds", "2", "--epochs", "8",
-            "--tickets", tickets, "--device", "cpu", "--out", str(run), *rounds,
+            "--tickets", tickets, "--device", "cpu", "--out", str(run), *rounds, *self.more,
         ]  # fmt: skip
 
 
-CASES = [Case(*names) for names in product(METHODS, BACKBONES, TASKS)]
+@dataclass(frozen=True)
+class Batch:
+    """A command that makes several searches in a folder, by workers of its own."""
+
+    name: str
+    options: tuple[str, ...]
+    grid: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def arguments(self, graph: Path, run: Path) -> list[str]:
+        given = [*self.options, "--device", "cpu", "--out", str(run)]
+        if not self.grid:
+            return [self.name, "--dataset", str(graph), *given]
+        path = run.parent / "grid.toml"
+        path.write_text(f'dataset = "{graph}"\n{self.grid}')
+        return [self.name, str(path), *given]
+
+
+def _cases() -> list[Case | Batch]:
+    """Every task with every method and with every backbone, in turns; then what takes a path of its own."""
+    made: dict[str, Case | Batch] = {}
+    for (t, task), (b, backbone) in product(enumerate(TASKS), enumerate(BACKBONES)):
+        case = Case(METHODS[(t + b) % len(METHODS)], backbone, task)
+        made[str(case)] = case
+    for task, method in product(TASKS, METHODS):
+        if not any(isinstance(c, Case) and (c.method, c.task) == (method, task) for c in made.values()):
+            made[f"{method} {task}"] = Case(method, "gcn", task)
+    paths = [("--partitions", "2"), ("--deterministic",), ("--precision", "bfloat16"), ("--directed",), ("--no-test",),
+             ("--axis", "model"), ("--axis", "graph"), ("--tensorboard",)]  # fmt: skip
+    own = Case("ugs", "search_samples:Noisy", "node")
+    short = ("--epochs", "8", "--seeds", "1", "--hidden", "4")
+    grid = 'methods = ["random", "ugs"]\nlevels = 1\nseeds = 2\nepochs = 8\nhidden = 4'
+    batches = [Batch("sweep", ("--workers", "2"), grid), Batch("tune", ("--budget", "3", "--workers", "1", *short))]
+    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    known = [batch for batch in batches if batch.name in commands]
+    return [*made.values(), *(Case("ace", "gcn", "node", path) for path in paths), own, *known]
+
+
+CASES = _cases()
 
 
 @dataclass(frozen=True)
@@ -171,7 +214,7 @@ class Started:
 class Undisturbed:
     """How a case ends that nothing disturbs, and how much it writes and how long it takes for that."""
 
-    case: Case
+    case: Case | Batch
     graph: Path
     folder: Path
     steps: int = 0
@@ -184,7 +227,7 @@ class Undisturbed:
         began = time.monotonic()
         assert whole.ended() == 0, whole.said
         self.steps, self.seconds = whole.steps, time.monotonic() - began
-        self.outcome, self.files = outcome(self.folder / "whole"), files(self.folder / "whole")
+        self.outcome, self.files = outcomes(self.folder / "whole"), files(self.folder / "whole")
 
     def start(self, run: Path, at: int = 0, **fault: Any) -> Started:
         return Started(self.case.arguments(self.graph, run), run, at, **fault)
@@ -200,16 +243,27 @@ class Undisturbed:
         self.compare(run)
 
     def compare(self, run: Path) -> None:
-        assert outcome(run) == self.outcome, f"{self.case}: {run} differs from an undisturbed run"
-        assert files(run) == self.files
+        assert outcomes(run) == self.outcome, f"{self.case}: {run} differs from an undisturbed run"
+        if isinstance(self.case, Case) and "--tensorboard" not in self.case.more:  # whose names have the time
+            assert files(run) == self.files
 
 
-def whole_files(run: Path) -> None:
-    """Asserts that every file of a run that was killed is readable, but for temporary ones."""
-    if (run / "results.json").exists():
-        results_of(run)
-    for path in (run / "tickets").glob("level_*.safetensors"):
+def outcomes(folder: Path) -> dict[str, Any]:
+    """Those of a run, or of all in a folder."""
+    runs = [path.parent for path in sorted(folder.rglob("results.json"))]
+    return {str(run.relative_to(folder)): outcome(run) for run in runs}
+
+
+def whole_files(folder: Path) -> None:
+    """Asserts that every file of a run that was killed, or of all in a folder, is readable, but for temporary ones."""
+    for path in folder.rglob("results.json"):
+        results_of(path.parent)
+    for path in folder.rglob("level_*.safetensors"):
         Ticket.load(path)
+
+
+ROWS: list[tuple[str, str, str]] = []
+"""(what, outcome, how much) for the one table at the end; see conftest.py."""
 
 
 def kill(undisturbed: Undisturbed, kills: int, draw: random.Random) -> Counter[str]:
@@ -228,7 +282,8 @@ def kill(undisturbed: Undisturbed, kills: int, draw: random.Random) -> Counter[s
             run = undisturbed.fresh()
             continue
         assert started.ended() == -signal.SIGKILL, started.said
-        whole_files(run)
+        if isinstance(undisturbed.case, Case):  # workers of a sweep may still write
+            whole_files(run)
         tally[started.last if done % 2 else "any moment"] += 1
     undisturbed.continued(run)
     return tally

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,15 @@ from aceglt.problems import NodeProblem
 pytest.register_assert_rewrite("contract")
 
 torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of the campaign, whatever of it was run."""
+    rows = getattr(sys.modules.get("campaign"), "ROWS", [])
+    if rows:
+        terminalreporter.write_line("\n| what | outcome | how much |\n| --- | --- | --- |")
+    for row in rows:
+        terminalreporter.write_line(f"| {' | '.join(row)} |")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign import Case, Undisturbed, fill
+from campaign import ROWS, Case, Undisturbed, fill
 from search_samples import Breaks, Stop, files, npz, outcome, search
 
 from aceglt import runner
@@ -51,7 +51,7 @@ def test_a_search_on_a_full_disk_says_so_and_continues_when_there_is_space(undis
 @pytest.mark.slow
 def test_a_disk_may_be_full_at_any_step(undisturbed: Undisturbed) -> None:
     struck = sum(_full(undisturbed, at) for at in range(1, undisturbed.steps + 1))
-    print(f"\nfull at {struck} of {undisturbed.steps} steps")
+    ROWS.append(("disk full", "one line, then the same end", f"at {struck} of {undisturbed.steps} steps"))
     assert struck > 0.9 * undisturbed.steps  # the last steps may be such that a full disk allows
 
 
@@ -91,7 +91,7 @@ def test_a_real_file_system_that_is_too_small_is_only_a_pause(
         undisturbed.continued(run)
         shutil.rmtree(run)
     assert paused >= 4
-    print(f"\n{paused} of 8 sizes were too small")
+    ROWS.append(("file system too small", "one line, then the same end", f"{paused} of 8 sizes"))
 
 
 @pytest.mark.parametrize("at", [1, 40])
@@ -185,7 +185,8 @@ def _damage(finished: Path, every: int | None) -> None:
     found: dict[str, list[bool]] = {}
     for name, bit in _bits(finished, every):
         found.setdefault(name, []).append(_check(finished, name, bit))
-    print(*(f"\n{name}: {sum(refused)} of {len(refused)} refused" for name, refused in found.items()))
+    for name, refused in found.items():
+        ROWS.append((f"bit flipped in {name}", "refused, or harmless", f"{sum(refused)} of {len(refused)} refused"))
     for name, refused in found.items():
         assert any(refused) != (name in DERIVED), name
         assert all(refused) or name in DERIVED | {"config.json", "environment.json"}, name
@@ -219,7 +220,7 @@ def _cuts(finished: Path, run: Path, lengths: Any) -> None:
     for length in lengths(len(content)):
         (run / "checkpoint").write_bytes(content[:length])
         assert _refused(run, "checkpoint"), length
-    print(f"\nrefused at {len(lengths(len(content)))} lengths")
+    ROWS.append(("checkpoint cut short", "refused", f"at {len(lengths(len(content)))} lengths"))
     (run / "checkpoint").unlink()
     search(out=run, tickets="all")
     assert outcome(run) == outcome(finished)

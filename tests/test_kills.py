@@ -7,13 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from campaign import CASES, Case, Undisturbed, kill
+from campaign import CASES, ROWS, Batch, Case, Undisturbed, kill
 from search_samples import events, npz
 
 SHORT = [Case("random", "gat", "node"), Case("ugs", "gcn", "link"), Case("gebt", "gcn", "node"), Case("ace", "gcn", "link")]  # noqa: E501  # fmt: skip
 
 
-def _undisturbed(case: Case, folder: Path) -> Undisturbed:
+def _undisturbed(case: Case | Batch, folder: Path) -> Undisturbed:
     return Undisturbed(case, npz(folder), folder)
 
 
@@ -37,23 +37,25 @@ def test_a_search_stopped_by_any_signal_continues_to_the_same_end(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_search_killed_often_ends_as_an_undisturbed_one(case: Case, tmp_path: Path) -> None:
+def test_a_search_killed_often_ends_as_an_undisturbed_one(case: Case | Batch, tmp_path: Path) -> None:
     undisturbed = _undisturbed(case, tmp_path)
     tally = kill(undisturbed, 6, random.Random(str(case)))
-    print(f"\n{case}: {undisturbed.steps} steps, killed at {dict(tally)}")
+    places = ", ".join(f"{count} at {place}" for place, count in sorted(tally.items()))
+    ROWS.append((str(case), "killed: the same end, bit by bit", f"{tally.total()} kills ({places})"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_search_that_is_asked_to_stop_does_so_at_once_and_continues(case: Case, tmp_path: Path) -> None:
-    undisturbed, draw = _undisturbed(case, tmp_path), random.Random(str(case))
+def test_a_search_that_is_asked_to_stop_does_so_at_once_and_continues(case: Case | Batch, tmp_path: Path) -> None:
+    undisturbed, draw, longest = _undisturbed(case, tmp_path), random.Random(str(case)), 0.0
     for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         run = undisturbed.fresh()
         for stop in range(2):  # the second time, it has continued
             started = undisturbed.start(run)
             seconds = started.send(number, draw.uniform(0, 0.3 * undisturbed.seconds))
-            print(f"\n{case}: signal {number}, code {started.ended()} after {seconds:.2f} s")
+            longest = max(longest, seconds)
             assert started.ended() == expected, (stop, started.said)
             assert started.said.splitlines()[-1] == "interrupted; the same command continues where it stopped"
             assert seconds < 2
         undisturbed.continued(run)
+    ROWS.append((str(case), "stopped: one line, the same end", f"4 signals, {longest:.1f} s at most"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from aceglt import Ticket, evaluate
 from aceglt.backbones import Params
 from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.searches.statistics import Readings
+from aceglt.tickets import evaluation
 from aceglt.tickets.evaluation import Comparison, Evaluation, retrain
 from aceglt.training.setup import build_backbone
 
@@ -138,3 +140,21 @@ def test_the_verdict_follows_the_readings() -> None:
     assert worse.p_worse is not None
     assert worse.p_worse < 0.01
     assert Comparison(dense, dense, "accuracy").winning == {"paper": True, "strict": True, "significant": True}
+
+
+@pytest.mark.gpu
+def test_an_evaluation_on_a_gpu_trains_as_many_at_once_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, seen = graph(nodes=400), []
+    ticket = search(data, levels=1, seeds=1).tickets[0]
+    spied = evaluation.fit
+
+    def fit(*args: Any, **options: Any) -> Any:
+        seen.append(options["runs_at_once"])
+        return spied(*args, **options)
+
+    monkeypatch.setattr(evaluation, "fit", fit)
+    plenty = aceglt.evaluate(ticket, data, seeds=4, device="cuda")
+    monkeypatch.setattr(evaluation, "free_memory", lambda device: 1 << 20)
+    tight = aceglt.evaluate(ticket, data, seeds=4, device="cuda")
+    assert seen == [None] * 4 + [1] * 4
+    assert tight.ticket.val == pytest.approx(plenty.ticket.val, abs=0.05)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from campaign import ROWS
 from samples import random_masks, tiny_problem
 from search_samples import graph, outcome, search
 
 import aceglt
 from aceglt.backbones import build
-from aceglt.config import Training
+from aceglt.config import BACKBONE_OPTIONS, METHOD_OPTIONS, TASK_OPTIONS, Training
 from aceglt.errors import ConfigError, RunError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts
@@ -116,21 +117,29 @@ def test_warnings_are_not_enough_other_errors_pass_and_what_was_set_before_stays
         torch.use_deterministic_algorithms(False)
 
 
+GPU_METHODS: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in METHOD_OPTIONS},
+    "ace": ACE,
+    "paper": {**ACE, "method_options": {**ACE["method_options"], "replacement": True, "temperature": 1.0}},
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("task", ["node", "inductive", "link"])
-@pytest.mark.parametrize("backbone", ["gcn", "gin", "gat", "resgcn"])
-@pytest.mark.parametrize("settings", [{"method": "gebt"}, ACE, {**ACE, "method_options": {**ACE["method_options"], "replacement": True, "temperature": 1.0}}], ids=["gebt", "ace", "paper"])  # noqa: E501  # fmt: skip
-def test_a_gpu_gives_the_same_bits_twice(settings: dict[str, Any], backbone: str, task: str) -> None:
+@pytest.mark.parametrize("task", TASK_OPTIONS)
+@pytest.mark.parametrize("backbone", BACKBONE_OPTIONS)
+@pytest.mark.parametrize("method", GPU_METHODS)
+def test_a_gpu_gives_the_same_bits_twice(method: str, backbone: str, task: str) -> None:
     layers = {"layers": 3} if backbone == "resgcn" else {}
     data = graph(nodes=400) if task != "inductive" else _with_unlabelled(graph(nodes=400))
     one, other = (
         aceglt.search(
             data, device="cuda", deterministic=True, tickets="all", backbone=backbone, task=task, axis="joint",
-            levels=2, seeds=3, epochs=30, hidden=64, **layers, **settings,
+            levels=2, seeds=3, epochs=30, hidden=64, **layers, **GPU_METHODS[method],
         )
         for _ in range(2)
     )  # fmt: skip
     assert _found(one) == _found(other)
+    ROWS.append((f"{method}-{backbone}-{task} on a GPU", "the same bits twice", f"{len(one.tickets)} tickets"))
 
 
 @pytest.mark.gpu

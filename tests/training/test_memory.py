@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from campaign import ROWS
 from samples import generator
 from search_samples import command, environment, events, graph, search
 
@@ -220,7 +221,8 @@ def test_the_plan_is_within_30_percent_of_what_a_process_takes(settings: list[st
     line = command("search", "--levels", "1", "--epochs", "2", "--device", "cpu", "--out", tmp_path / "run", *settings)
     subprocess.run(line, env=environment(), capture_output=True, check=True)
     found = json.loads((tmp_path / "run" / "environment.json").read_text())
-    print(f"\n{' '.join(settings)}: {found['needed_memory']:,} planned, {found['peak_memory']:,} taken")
+    planned, taken = (found[name] / 2**30 for name in ("needed_memory", "peak_memory"))
+    ROWS.append((" ".join(settings), "planned as taken, within 30 %", f"{planned:.1f} of {taken:.1f} GiB"))
     assert 0.7 < found["needed_memory"] / found["peak_memory"] < 1.3
 
 
