@@ -22,9 +22,9 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob(
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
-    "python -m pytest -m slow tests/fuzz": "takes minutes",
     "make bench": "takes minutes; test_benchmarks.py runs its parts on small graphs",
-    "python -m pytest -m slow -s tests/test_kills.py tests/test_faults.py": "is the campaign of that page",
+    "make campaign": "takes hours",
+    "make campaign-gpu": "needs a GPU",
     "torchrun --nproc-per-node 2 -m -- aceglt search --dataset synthetic-arxiv --partitions 8 --parts-per-step 2": (
         "starts processes; test_processes.py does"
     ),
