@@ -19,6 +19,8 @@ torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a bus
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of the campaign, whatever of it was run."""
     rows = getattr(sys.modules.get("campaign"), "ROWS", [])
+    if "not slow" in terminalreporter.config.option.markexpr:  # of its short version
+        rows = []
     if rows:
         terminalreporter.write_line("\n| what | outcome | how much |\n| --- | --- | --- |")
     for row in rows:
