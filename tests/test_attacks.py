@@ -368,9 +368,9 @@ def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(ticket: Path, m
 def test_variables_of_launchers_are_refused_in_one_line(
     variables: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    data = npz(tmp_path)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    data = npz(tmp_path)
     assert words in refused("search", "--dataset", data, "--device", "cpu", "--out", tmp_path / "run", "--epochs", "1")
 
 

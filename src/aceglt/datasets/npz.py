@@ -29,8 +29,8 @@ SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _EDGES = ("edge_weight", "edge_attr")
 _COSTS = {
-    "x": 16, "x_data": 36, "x_indices": 36, "x_indptr": 80, "x_shape": 8, "edge_index": 32, "y": 40,
-    **dict.fromkeys((*_MASKS, *(f"{mask}s" for mask in _MASKS)), 8), **dict.fromkeys(_EDGES, 56), "metric": 8, "batch": 8,
+    "x": 16, "x_data": 36, "x_indices": 36, "x_indptr": 80, "x_shape": 8, "edge_index": 32, "y": 40, "metric": 8,
+    **dict.fromkeys((*_MASKS, *(f"{mask}s" for mask in _MASKS)), 8), **dict.fromkeys(_EDGES, 56), "batch": 8,
 }  # fmt: skip
 """Bytes of memory per element, measured up to a problem of any task."""
 

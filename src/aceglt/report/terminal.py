@@ -237,7 +237,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
 
     rows = [
         (
-            escape(name),
+            name,
             *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
             str(info.classes),
             metric_in_words(info.metric),
@@ -245,7 +245,7 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
             where,
         )
         if (info := KNOWN.get(name)) is not None
-        else (escape(name), *5 * ("",), VERDICTS[present], escape(where))
+        else (name, *5 * ("",), VERDICTS[present], where)
         for name, present, where in available(data_root)
     ]
     columns = ("name", "nodes", "features", "edges", "classes", "metric", "present", "where")
