@@ -477,7 +477,7 @@ def test_evaluate_on_another_graph_is_refused_in_one_line(run: Path, tmp_path: P
     np.savez(tmp_path / "other.npz", **{name: getattr(data, name).numpy() for name in TENSORS})
     ticket = run / "tickets" / "level_01_seed_0.safetensors"
     assert "was found on a graph" in _refused("evaluate", ticket, "--dataset", tmp_path / "other.npz")
-    assert "seeds must be 1 or more" in _refused("evaluate", ticket, "--seeds", "0")
+    assert "seeds must be from 1 to 1000" in _refused("evaluate", ticket, "--seeds", "0")
 
 
 def test_evaluate_of_a_damaged_ticket_is_refused_in_one_line(run: Path) -> None:

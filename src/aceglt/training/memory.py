@@ -32,7 +32,7 @@ _PER_SORTED_EDGE = 56.0  # the structure of all edges, for an exact evaluation, 
 _EVALUATED_UNITS = 2.0  # layers of units that such an evaluation holds
 _PER_HELD_WEIGHT = 4.0  # and per edge, of a run that waits for its turn: weights and scores, at first and trained
 _PER_CHOICE = 10.5  # per weight and edge, of all runs: scores are ranked and masks made
-_PROGRAM = 2**29  # bytes of what is loaded before anything is trained
+_PROGRAM = 2 * 2**30 // 5  # bytes of what is loaded before anything is trained
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
 
 # What a GPU takes beyond that, measured on an H200: sorts of arcs are not in place and a recorded epoch has memory of
