@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import gzip
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -302,3 +304,30 @@ def test_a_search_with_28_layers_ends_in_a_ticket(tmp_path: Path) -> None:
     assert keeping.results["levels"][0]["val"] == result.results["levels"][0]["val"]
     assert torch.equal(keeping.tickets[0].masks.weights, ticket.masks.weights)
     assert torch.equal(keeping.tickets[0].trained.prunable, ticket.trained.prunable)
+
+
+def test_a_species_for_every_node_is_not_believed(tmp_path: Path) -> None:
+    folder, nodes = ogb_samples.proteins(tmp_path), 12_000
+    ogb_samples.write(folder / "raw/num-node-list.csv.gz", np.array([nodes]))
+    ogb_samples.write(folder / "raw/species.csv.gz", np.arange(nodes))
+    with pytest.raises(
+        DataError, match=r"species\.csv\.gz: 12000 species: would take 1\.61 GiB of memory"
+    ):
+        read("ogbn-proteins", tmp_path)
+
+
+def test_rows_that_unpack_to_gigabytes_of_numbers_are_refused_early(tmp_path: Path) -> None:
+    folder = ogb_samples.arxiv(tmp_path)
+    with gzip.open(folder / "raw/edge.csv.gz", "wb") as file:
+        for _ in range(40):
+            file.write(b"0,1\n" * (1 << 18))
+    with pytest.raises(DataError, match=r"edge\.csv\.gz: would take \S+ GiB of memory, too much for"):
+        read("ogbn-arxiv", tmp_path)
+
+
+def test_a_split_that_unpacks_to_more_than_it_is_is_refused(tmp_path: Path) -> None:
+    folder = ogb_samples.collab(tmp_path)
+    with zipfile.ZipFile(folder / "split/time/valid.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(1 << 28))
+    with pytest.raises(DataError, match=r"valid\.pt: would take \S+ GiB of memory, too much for"):
+        read("ogbl-collab", tmp_path)
