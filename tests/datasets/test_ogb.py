@@ -310,9 +310,7 @@ def test_a_species_for_every_node_is_not_believed(tmp_path: Path) -> None:
     folder, nodes = ogb_samples.proteins(tmp_path), 12_000
     ogb_samples.write(folder / "raw/num-node-list.csv.gz", np.array([nodes]))
     ogb_samples.write(folder / "raw/species.csv.gz", np.arange(nodes))
-    with pytest.raises(
-        DataError, match=r"species\.csv\.gz: 12000 species: would take 1\.61 GiB of memory"
-    ):
+    with pytest.raises(DataError, match=r"species\.csv\.gz: 12000 species: would take 1\.61 GiB of memory"):
         read("ogbn-proteins", tmp_path)
 
 
