@@ -208,7 +208,7 @@ class RunDir(LockedFolder):
         return recorded
 
     def read_savings(self) -> dict[str, Any]:
-        """What was measured of the best ticket; empty where nothing was, or a file is damaged: it is for people alone."""
+        """What was measured of the best ticket; empty where nothing was, or the file is damaged: it is for people."""
         try:
             return read_json(self.savings) if self.savings.exists() else {}
         except RunError:
