@@ -461,7 +461,7 @@ class _Runner:
             if self.report:
                 write_report(load_runs([run.path], run.path), run.report)
         except ReportUnavailable as problem:
-            notes.append(f"no report: {problem}")
+            notes.append(str(problem))
         return replace(found, notes=notes)
 
     def _measure(self, ticket: Ticket | None) -> None:
