@@ -199,7 +199,7 @@ def test_the_list_has_every_name_its_cost_and_missing_data() -> None:
     assert list(rows) == list(EXHIBITS)
     assert re.search(r" 144 +4,536,000 +[\d,]+ (s|min|h|days) *$", rows["table1"])
     assert rows["figure3"].rstrip().endswith("ogbn-arxiv, ogbn-proteins")
-    assert "3 datasets × 3 backbones × 2 axes × 5 methods" in rows["table1"]
+    assert "3 datasets × 3 backbones × 2 axes × 8 methods" in rows["table1"]
     assert "cora/gcn/model/ace/neither …" in rows["table2"]
     assert "`aceglt reproduce NAME --list` lists the cells" in outcome.output
     assert "--data-root or $ACEGLT_DATA" in outcome.output

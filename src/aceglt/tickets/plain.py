@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import DeepGCNLayer, GATConv, GCNConv, GENConv, GINConv, SAGEConv, Sequential
 
 from aceglt.backbones.base import Backbone, Stage
 from aceglt.backbones.layered import ACTIVATIONS
@@ -50,6 +49,8 @@ def _skip(stage: Stage) -> nn.Module:
 
 
 def _conv(coefficients: str, stage: Stage) -> Any:
+    from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv  # takes seconds, and a search needs none of it
+
     size, heads, bias = (stage.inputs, stage.units), len(stage.weights), any("bias" in name for name in stage.along)
     if not stage.messages:
         return nn.Linear(*size, bias)
@@ -64,6 +65,8 @@ def _conv(coefficients: str, stage: Stage) -> Any:
 
 def _deeper_gcn(backbone: Backbone) -> nn.Module:
     """DeeperGCN as in PyG's examples: encoder, residual layers, and norm and ReLU before the last map."""
+    from torch_geometric.nn import DeepGCNLayer, GENConv, Sequential
+
     shapes, along = dict(backbone.prunable.shapes), "x, edge_index, edge_attr -> x"
     encoder, decoder = shapes["encoder.weight"], shapes["decoder.weight"]
     width, edge_dim = encoder[1], backbone.edge_features or None
