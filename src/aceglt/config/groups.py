@@ -76,7 +76,7 @@ class Scoring(Group):
 
     signal: str = setting(
         "teacher",
-        "What trains the scores: teacher or labels [default: {default}; random, gebt and infoclust labels].",
+        "What trains the scores: teacher or labels [default: {default}; labels with infoclust and most other methods].",
         one_of("teacher", "labels"),
     )
     """The labels, or the dense model's soft predictions beside them."""

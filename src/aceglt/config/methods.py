@@ -23,6 +23,8 @@ class MethodOptions(Group):
     """Defaults of any settings that are others with this method."""
     sets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """By the value of the option `reading`, where a method has one, the options that it stands for."""
+    otherwise: ClassVar[str] = ""
+    """How the side is chosen that the method itself does not choose, for labels."""
 
     def __init_subclass__(cls) -> None:
         cls.title = f"{cls.name}: "
@@ -114,8 +116,15 @@ class AceOptions(MethodOptions):
             raise ConfigError("ace: replacement draws need a temperature above 0 (the reading literal has 1)")
 
 
+@dataclass(frozen=True)
+class MagnitudeOptions(MethodOptions):
+    name: ClassVar[str] = "magnitude"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+    otherwise: ClassVar[str] = "edges at random"
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
-    kind.name: kind for kind in (RandomOptions, UgsOptions, GebtOptions, AceOptions)
+    kind.name: kind for kind in (RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions)
 }
 
 
@@ -135,13 +144,15 @@ def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label(method: str, signal: str, options: Mapping[str, Any]) -> str:
-    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `random`; one's own by its class."""
+    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `magnitude (labels, edges at random)`;
+    one's own by its class."""
     kind = METHOD_OPTIONS.get(method)
     if kind is None:
         return method.rpartition(":")[2]
     rounds, reading = options.get("rounds"), options.get("reading", "default")
     told = ([signal] if kind.scored else []) + ([] if reading == "default" else [reading])
     told += [] if rounds is None else [f"{rounds} round{'' if rounds == 1 else 's'}"]
+    told += [kind.otherwise] if kind.otherwise else []
     return f"{method} ({', '.join(told)})" if told else method
 
 

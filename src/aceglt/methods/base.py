@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
 from aceglt.training.fit import Fit, Watch
 
@@ -25,6 +26,13 @@ class TrainScores(Protocol):
 
         Without `weights`, weights have no scores: theirs are the weights themselves. `watch` may end a run's training.
         """
+
+
+class TrainWeights(Protocol):
+    """Trains weights from the initial ones, with hard masks."""
+
+    def __call__(self, masks: Masks, epochs: int, phase: str, *, by_signal: bool = False) -> Fit:
+        """On labels alone, as tickets are trained; `by_signal`, on what trains scores."""
 
 
 RETRAIN = "retrain"
@@ -49,14 +57,15 @@ class Level:
     epochs: int
     """Epochs that scores are trained for."""
     train_scores: TrainScores
-    train: Callable[[Masks, int, str], Fit]
-    """Trains weights from the initial ones on labels alone, as tickets are trained, for so many epochs of a phase."""
+    train: TrainWeights
     quotas: Sequence[Quota] = ()
     """The fewest weights that each matrix keeps; none where all weights compete with each other."""
     rank: Callable[[Scores, Masks], Scores] = magnitudes
     """Importance of elements by their scores and by where a level starts."""
     ticket_epochs: int = 0
     """Epochs that tickets are trained for."""
+    graph: Graph = field(default_factory=lambda: Graph(0, torch.zeros(2, 0, dtype=torch.int64)))
+    """Whose edges the masks are about."""
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""

@@ -191,11 +191,14 @@ class Search:
         ) -> Fit:
             return self._fit(number, masks, epochs, phase, ScoreTraining(*rules, weights=weights), soft, watch)
 
-        masks, keep, train = self.start_masks(state), self.keep(state), partial(self._fit, number)
+        def train(masks: Masks, epochs: int, phase: str, *, by_signal: bool = False) -> Fit:
+            return self._fit(number, masks, epochs, phase, soft=soft if by_signal else None)
+
+        masks, keep = self.start_masks(state), self.keep(state)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
         rank = partial(self.ranking.importance, self.problem.graph)
-        epochs = c.scoring_epochs, c.training.epochs
-        return Level(number, masks, keep, c.seeds, epochs[0], train_scores, train, quotas, rank, epochs[1])
+        epochs, graph = (c.scoring_epochs, c.training.epochs), self.problem.graph
+        return Level(number, masks, keep, c.seeds, epochs[0], train_scores, train, quotas, rank, epochs[1], graph)
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
