@@ -21,7 +21,7 @@ from torch_geometric.nn import SAGEConv
 from aceglt.backbones import BACKBONES, GAT, GCN, Backbone, Params, ResGCN
 from aceglt.backbones.module import ModuleBackbone
 from aceglt.config import Config
-from aceglt.methods import Ace, Gebt, Magnitude, Method, Random, Ugs
+from aceglt.methods import Ace, Dspar, Gebt, Magnitude, Method, Neighbours, Random, Ugs
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks
 from aceglt.problems.base import Problem
@@ -87,6 +87,8 @@ METHOD_ROWS = {
         diagnostics=(*SIDES, "ace"),
     ),
     "magnitude": MethodRow(Magnitude),
+    "dspar": MethodRow(Dspar),
+    "neighbours": MethodRow(Neighbours),
 }
 BACKBONE_ROWS = {
     "gcn": BackboneRow(lambda problem: GCN(problem.x.shape[1], problem.out_features, 6)),

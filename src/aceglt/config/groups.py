@@ -76,7 +76,8 @@ class Scoring(Group):
 
     signal: str = setting(
         "teacher",
-        "What trains the scores: teacher or labels [default: {default}; labels with infoclust and most other methods].",
+        "What trains the scores: teacher or labels [default: {default}; labels with infoclust and with most methods "
+        "other than ugs and ace].",
         one_of("teacher", "labels"),
     )
     """The labels, or the dense model's soft predictions beside them."""

@@ -123,9 +123,26 @@ class MagnitudeOptions(MethodOptions):
     otherwise: ClassVar[str] = "edges at random"
 
 
+@dataclass(frozen=True)
+class DsparOptions(MethodOptions):
+    name: ClassVar[str] = "dspar"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+    otherwise: ClassVar[str] = "weights by magnitude"
+
+
+@dataclass(frozen=True)
+class NeighboursOptions(MethodOptions):
+    name: ClassVar[str] = "neighbours"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+    otherwise: ClassVar[str] = "weights by magnitude"
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
-    kind.name: kind for kind in (RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions)
-}
+    kind.name: kind
+    for kind in (
+        RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
+    )
+}  # fmt: skip
 
 
 def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,15 @@ from aceglt.config.methods import METHOD_OPTIONS
 from aceglt.config.own import built_in
 from aceglt.methods.ace import Ace
 from aceglt.methods.base import Level, Method, Selection
+from aceglt.methods.dspar import Dspar
 from aceglt.methods.gebt import Gebt
 from aceglt.methods.magnitude import Magnitude
+from aceglt.methods.neighbours import Neighbours
 from aceglt.methods.random import Random
 from aceglt.methods.ugs import Ugs
 
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
-__all__ = ["METHODS", "Ace", "Gebt", "Level", "Magnitude", "Method", "Random", "Selection", "Ugs"]
+__all__ = [
+    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection", "Ugs",
+]  # fmt: skip
