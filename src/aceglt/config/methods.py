@@ -137,10 +137,17 @@ class NeighboursOptions(MethodOptions):
     otherwise: ClassVar[str] = "weights by magnitude"
 
 
+@dataclass(frozen=True)
+class TeddyOptions(MethodOptions):
+    name: ClassVar[str] = "teddy"
+    usual: ClassVar[Mapping[str, Any]] = {**PUBLISHED, "signal": "teacher", "teacher_temperature": 1.0}
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
+        TeddyOptions,
     )
 }  # fmt: skip
 

@@ -11,10 +11,12 @@ from aceglt.methods.gebt import Gebt
 from aceglt.methods.magnitude import Magnitude
 from aceglt.methods.neighbours import Neighbours
 from aceglt.methods.random import Random
+from aceglt.methods.teddy import Teddy
 from aceglt.methods.ugs import Ugs
 
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
-    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection", "Ugs",
+    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection", "Teddy",
+    "Ugs",
 ]  # fmt: skip

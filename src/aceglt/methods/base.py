@@ -13,7 +13,7 @@ from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
-from aceglt.training.fit import Fit, Watch
+from aceglt.training.fit import Fit, MakeElements, Watch
 
 
 class TrainScores(Protocol):
@@ -33,6 +33,15 @@ class TrainWeights(Protocol):
 
     def __call__(self, masks: Masks, epochs: int, phase: str, *, by_signal: bool = False) -> Fit:
         """On labels alone, as tickets are trained; `by_signal`, on what trains scores."""
+
+
+TrainElements = Callable[[MakeElements, Masks, int, str], Fit]
+"""Trains what a method makes, by a rule of its own, on what trains scores: (elements, masks, epochs, phase). The masks
+must have all weights; the scores of the `Fit` are those of the elements."""
+
+
+def _no_rules(elements: MakeElements, masks: Masks, epochs: int, phase: str) -> Fit:
+    raise NotImplementedError("this level does not train by other rules")
 
 
 RETRAIN = "retrain"
@@ -66,6 +75,7 @@ class Level:
     """Epochs that tickets are trained for."""
     graph: Graph = field(default_factory=lambda: Graph(0, torch.zeros(2, 0, dtype=torch.int64)))
     """Whose edges the masks are about."""
+    train_elements: TrainElements = _no_rules
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""

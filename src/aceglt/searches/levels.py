@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
-from aceglt.backends import Backend, choose
+from aceglt.backends import Backend, Reference, choose
 from aceglt.backends.base import ScoreTraining
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
@@ -32,7 +32,7 @@ from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
 from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 from aceglt.searches.statistics import winning
-from aceglt.training.fit import Fit, Watch, fit
+from aceglt.training.fit import Fit, MakeElements, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
 
@@ -191,14 +191,20 @@ class Search:
         ) -> Fit:
             return self._fit(number, masks, epochs, phase, ScoreTraining(*rules, weights=weights), soft, watch)
 
+        def train_elements(elements: MakeElements, masks: Masks, epochs: int, phase: str) -> Fit:
+            scoring = ScoreTraining(*rules, weights=False)
+            return self._fit(number, masks, epochs, phase, scoring, soft, elements=elements)
+
         def train(masks: Masks, epochs: int, phase: str, *, by_signal: bool = False) -> Fit:
             return self._fit(number, masks, epochs, phase, soft=soft if by_signal else None)
 
         masks, keep = self.start_masks(state), self.keep(state)
         quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
         rank = partial(self.ranking.importance, self.problem.graph)
-        epochs, graph = (c.scoring_epochs, c.training.epochs), self.problem.graph
-        return Level(number, masks, keep, c.seeds, epochs[0], train_scores, train, quotas, rank, epochs[1], graph)
+        return Level(
+            number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank, c.training.epochs,
+            self.problem.graph, train_elements,
+        )  # fmt: skip
 
     def start_masks(self, state: State) -> Masks:
         """Where the next level starts: the axis decides which of the last masks carry over."""
@@ -245,6 +251,7 @@ class Search:
         scoring: ScoreTraining | None = None,
         soft: Soft | None = None,
         watch: Watch | None = None,
+        elements: MakeElements | None = None,
     ) -> Fit:
         tell(self.observer, "on_phase", level, phase)
         tell(self.observer, "on_training", masks.runs, epochs)
@@ -252,6 +259,7 @@ class Search:
         start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
         keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
+        plain = elements is not None and self.problem.device.type != "cpu"  # a CUDA graph cannot record any rule
         try:
             return fit(
                 self.problem,
@@ -265,9 +273,10 @@ class Search:
                 soft=taught,
                 watch=watch,
                 observer=self.observer,
-                backend=self.backend,
+                backend=Reference() if plain else self.backend,
                 runs_at_once=self.runs_at_once,
                 parts=self.parts,
+                elements=elements,
             )
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None

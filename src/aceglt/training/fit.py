@@ -19,6 +19,7 @@ from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, ScoreTraining, Start
 from aceglt.backends.fields import Passes, Site, Step
+from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
@@ -36,6 +37,8 @@ Steps = Callable[[Tensor], Iterable[Sequence[Part | None]]]
 """(finished epochs): the parts of each step of the next epoch; None where another process makes one."""
 Watch = Callable[[slice, int, Scores], bool]
 """(runs, epoch, scores): sees the scores of some runs after each of their epochs; True ends their training."""
+MakeElements = Callable[[Backbone, Start, Tensor], PlainElements]
+"""(backbone, start, key [S]): what a training of a group of runs changes, where a method has a rule of its own."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,14 @@ def fit(
     backend: Backend | None = None,
     runs_at_once: int | None = None,
     parts: Parts = WHOLE,
+    elements: MakeElements | None = None,
 ) -> Fit:
     """Train a batch of runs from `start` with hard `masks`; with `scoring`, train scores of the alive elements too.
 
     With `watch` as well, training may end before `epochs`; runs of a group end when the last of them may. Runs do not
     influence each other. `backend` says how it is computed, by default as fast as the device allows, and in groups of
     how many runs, unless `runs_at_once` does. With several `parts`, an epoch is a step for each of them (or for several
-    together), and processes share the parts of a step.
+    together), and processes share the parts of a step. `elements` makes what is trained; all weights are alive then.
     """
     backend, total = backend or choose(problem.device), masks.runs
     size = backend.group_size(total, runs_at_once)
@@ -109,7 +113,9 @@ def fit(
         scores = initial_scores(key[g], masks[g], backend.kernels.uniform) if scoring is not None else None
         extra = problem.contrast.start(masks[g].runs, problem.device) if problem.contrast is not None else {}
         begun = Start(start[g], masks[g], training, scoring, scores, extra)
-        trainer = _Trainer(problem, backbone, begun, key[g], soft[g] if soft else None, places, backend, parts)
+        trainer = _Trainer(
+            problem, backbone, begun, key[g], soft[g] if soft else None, places, backend, parts, elements
+        )
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
     workers = backend.side_by_side(backbone, problem.graph, len(groups)) if parts.count == 1 else 0
@@ -129,6 +135,7 @@ class _Trainer:
         places: tuple[Place, Place],
         backend: Backend,
         parts: Parts,
+        elements: MakeElements | None,
     ) -> None:
         self.problem, self.backbone, self.start = problem, backbone, start
         self.key, self.soft, self.backend, self.parts = key, soft, backend, parts
@@ -137,9 +144,10 @@ class _Trainer:
         train, val = places
         if parts.count == 1:
             self.passes = backend.passes(backbone, train, val, start)
-            self.elements = backend.elements(backbone, start, self.passes)
-        else:
-            self.elements, self.val = backend.elements(backbone, start, None), val
+        passes = self.passes if parts.count == 1 else None
+        self.elements = elements(backbone, start, key) if elements else backend.elements(backbone, start, passes)
+        if parts.count > 1:
+            self.val = val
             self.steps: Steps = partial(parts.steps, problem.graph)
             if parts.by == "neighbours":
                 layers = len(backbone.aggregation_widths)
