@@ -143,11 +143,18 @@ class TeddyOptions(MethodOptions):
     usual: ClassVar[Mapping[str, Any]] = {**PUBLISHED, "signal": "teacher", "teacher_temperature": 1.0}
 
 
+@dataclass(frozen=True)
+class UgtsOptions(MethodOptions):
+    name: ClassVar[str] = "ugts"
+    usual: ClassVar[Mapping[str, Any]] = {**PUBLISHED, "decay_scores": False}
+    otherwise: ClassVar[str] = "edges at random"
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
-        TeddyOptions,
+        TeddyOptions, UgtsOptions,
     )
 }  # fmt: skip
 

@@ -13,10 +13,11 @@ from aceglt.methods.neighbours import Neighbours
 from aceglt.methods.random import Random
 from aceglt.methods.teddy import Teddy
 from aceglt.methods.ugs import Ugs
+from aceglt.methods.ugts import Ugts
 
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
-    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection", "Teddy",
-    "Ugs",
+    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection",
+    "Teddy", "Ugs", "Ugts",
 ]  # fmt: skip

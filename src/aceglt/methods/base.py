@@ -13,6 +13,7 @@ from aceglt.errors import ConfigError
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.pruning.ranking import prune
 from aceglt.training.fit import Fit, MakeElements, Watch
 
 
@@ -80,6 +81,12 @@ class Level:
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""
         return replace(self, masks=Masks.full(self.masks.runs, self.masks.total, self.masks.weights.device))
+
+    def all_weights(self, edges: Tensor) -> Masks:
+        """All weights, and as many of the alive edges as the level keeps, the most important [S, E]."""
+        weights = self.anew().masks.weights
+        keep = Counts(weights.shape[1], self.keep.edges)
+        return prune(Masks(weights, self.masks.edges), Scores(weights.to(edges), edges), keep, self.key("drop"))
 
     def importance(self, scores: Scores) -> Scores:
         """What elements are ranked by when they are pruned."""

@@ -16,7 +16,7 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config.methods import TeddyOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import Counts, Masks, Scores
+from aceglt.numerics.masks import Scores
 from aceglt.pruning.ranking import prune
 
 
@@ -30,15 +30,10 @@ class Teddy(TeddyOptions):
     batches: ClassVar[int] = 1
 
     def select(self, level: Level) -> Selection:
-        full, key = level.anew().masks, level.key("drop")
-        of_edges = edge_scores(level.graph).expand_as(level.masks.edges)
-        of_weights = torch.ones_like(full.weights, dtype=of_edges.dtype)
-        all_weights = Counts(full.total.weights, level.keep.edges)
-        start = Masks(full.weights, level.masks.edges)
-        start = prune(start, Scores(of_weights, of_edges), all_weights, key)
+        start = level.all_weights(edge_scores(level.graph).expand_as(level.masks.edges))
         fit = level.train_elements(partial(_Projected, level=level), start, level.epochs, "project")
         assert fit.scores is not None
-        return Selection(prune(start, fit.scores, level.keep, key, level.quotas), epochs=level.epochs)
+        return Selection(prune(start, fit.scores, level.keep, level.key("drop"), level.quotas), epochs=level.epochs)
 
     def cost(self, epochs: int) -> int:
         return epochs
@@ -58,10 +53,10 @@ class _Projected(PlainElements):
     """Weights that are set to zero after each step, but for as many of the largest as the level keeps; they may come
     back at the next. Edges stay at 1."""
 
-    def __init__(self, backbone: Backbone, start: Start, key: Tensor, level: Level) -> None:
+    def __init__(self, backbone: Backbone, start: Start, runs: slice, level: Level) -> None:
         super().__init__(backbone, start)
         self.edge_values = start.masks.edges.to(start.params.prunable.dtype)
-        self._masks, self._key, self._level = start.masks, key, level
+        self._masks, self._key, self._level = start.masks, level.key("drop")[runs], level
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         super().update(grads, None)

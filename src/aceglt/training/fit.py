@@ -37,8 +37,8 @@ Steps = Callable[[Tensor], Iterable[Sequence[Part | None]]]
 """(finished epochs): the parts of each step of the next epoch; None where another process makes one."""
 Watch = Callable[[slice, int, Scores], bool]
 """(runs, epoch, scores): sees the scores of some runs after each of their epochs; True ends their training."""
-MakeElements = Callable[[Backbone, Start, Tensor], PlainElements]
-"""(backbone, start, key [S]): what a training of a group of runs changes, where a method has a rule of its own."""
+MakeElements = Callable[[Backbone, Start, slice], PlainElements]
+"""(backbone, start, runs): what the training of some runs changes, where a method has a rule of its own."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,8 @@ def fit(
         scores = initial_scores(key[g], masks[g], backend.kernels.uniform) if scoring is not None else None
         extra = problem.contrast.start(masks[g].runs, problem.device) if problem.contrast is not None else {}
         begun = Start(start[g], masks[g], training, scoring, scores, extra)
-        trainer = _Trainer(
-            problem, backbone, begun, key[g], soft[g] if soft else None, places, backend, parts, elements
-        )
+        made = partial(elements, backbone, begun, g) if elements is not None else None
+        trainer = _Trainer(problem, backbone, begun, key[g], soft[g] if soft else None, places, backend, parts, made)
         return trainer.run(epochs, observer, partial(watch, g) if watch else None)
 
     workers = backend.side_by_side(backbone, problem.graph, len(groups)) if parts.count == 1 else 0
@@ -135,7 +134,7 @@ class _Trainer:
         places: tuple[Place, Place],
         backend: Backend,
         parts: Parts,
-        elements: MakeElements | None,
+        elements: Callable[[], PlainElements] | None,
     ) -> None:
         self.problem, self.backbone, self.start = problem, backbone, start
         self.key, self.soft, self.backend, self.parts = key, soft, backend, parts
@@ -145,7 +144,7 @@ class _Trainer:
         if parts.count == 1:
             self.passes = backend.passes(backbone, train, val, start)
         passes = self.passes if parts.count == 1 else None
-        self.elements = elements(backbone, start, key) if elements else backend.elements(backbone, start, passes)
+        self.elements = elements() if elements else backend.elements(backbone, start, passes)
         if parts.count > 1:
             self.val = val
             self.steps: Steps = partial(parts.steps, problem.graph)
