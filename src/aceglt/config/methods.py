@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from aceglt.config.checks import POSITIVE, at_least, check_type, must_be
+from aceglt.config.checks import POSITIVE, SHARE, at_least, check_type, must_be
 from aceglt.config.fields import Group, setting, settings_of
 from aceglt.config.groups import PUBLISHED
 from aceglt.errors import ConfigError
@@ -150,11 +150,23 @@ class UgtsOptions(MethodOptions):
     otherwise: ClassVar[str] = "edges at random"
 
 
+@dataclass(frozen=True)
+class FastgltOptions(MethodOptions):
+    name: ClassVar[str] = "fastglt"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+
+    pretrain_epochs: int = setting(30, "Epochs that the dense pair is trained before it is cut.", at_least(1))
+    interval: int = setting(3, "Δ: steps from one exchange of elements to the next.", at_least(2))
+    share: float = setting(
+        0.3, "α: share of the alive elements that the first exchange replaces; it falls to 0.", SHARE
+    )
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
-        TeddyOptions, UgtsOptions,
+        TeddyOptions, UgtsOptions, FastgltOptions,
     )
 }  # fmt: skip
 

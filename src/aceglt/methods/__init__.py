@@ -7,6 +7,7 @@ from aceglt.config.own import built_in
 from aceglt.methods.ace import Ace
 from aceglt.methods.base import Level, Method, Selection
 from aceglt.methods.dspar import Dspar
+from aceglt.methods.fastglt import Fastglt
 from aceglt.methods.gebt import Gebt
 from aceglt.methods.magnitude import Magnitude
 from aceglt.methods.neighbours import Neighbours
@@ -18,6 +19,6 @@ from aceglt.methods.ugts import Ugts
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
-    "METHODS", "Ace", "Dspar", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection",
+    "METHODS", "Ace", "Dspar", "Fastglt", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection",
     "Teddy", "Ugs", "Ugts",
 ]  # fmt: skip
