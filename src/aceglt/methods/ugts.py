@@ -87,7 +87,7 @@ class _Untrained(PlainElements):
         return layout.join({name: part * bounds[name] for name, part in layout.split(drawn).items()})
 
     def effective(self) -> dict[str, Tensor]:
-        return {name: weight * self._acting[name] for name, weight in self.weights.items()}
+        return {name: weight * self._acting[name] * self._scale for name, weight in self.weights.items()}
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
         for name, score in self.weight_scores.items():
@@ -102,4 +102,5 @@ class _Untrained(PlainElements):
         count = total - round(gone * (total - keep))
         key = self._level.key("drop")[self._runs]
         chosen = highest(self._masks, self._flat(list(self.weight_scores.values())), count, self._level, key)
+        self._scale = (total / max(1, count)) ** 0.5  # or few weights have outputs too small to learn from
         self._acting = self.backbone.prunable.split(chosen.weights)
