@@ -162,11 +162,21 @@ class FastgltOptions(MethodOptions):
     )
 
 
+@dataclass(frozen=True)
+class SgcnOptions(MethodOptions):
+    name: ClassVar[str] = "sgcn"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+    otherwise: ClassVar[str] = "weights by magnitude"
+
+    rho: float = setting(0.01, "ρ: how strongly values of edges are pulled towards the sparse ones.", POSITIVE)
+    interval: int = setting(10, "Steps from one update of the multipliers to the next.", at_least(1))
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
-        TeddyOptions, UgtsOptions, FastgltOptions,
+        TeddyOptions, UgtsOptions, FastgltOptions, SgcnOptions,
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from aceglt.methods.gebt import Gebt
 from aceglt.methods.magnitude import Magnitude
 from aceglt.methods.neighbours import Neighbours
 from aceglt.methods.random import Random
+from aceglt.methods.sgcn import Sgcn
 from aceglt.methods.teddy import Teddy
 from aceglt.methods.ugs import Ugs
 from aceglt.methods.ugts import Ugts
@@ -20,5 +21,5 @@ METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
     "METHODS", "Ace", "Dspar", "Fastglt", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection",
-    "Teddy", "Ugs", "Ugts",
+    "Sgcn", "Teddy", "Ugs", "Ugts",
 ]  # fmt: skip
