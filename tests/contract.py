@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, is_dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class MethodRow:
     diagnostics: tuple[str, ...] = ()
     may_stop_early: bool = False
     edges_by_seed: bool = True  # False: the graph alone decides, but for ties
+    trains_as: str = ""  # another row that trains the same; combined with the first backbone alone
 
     def make(self) -> Method:
         return self.kind(**self.options)
@@ -88,8 +89,8 @@ METHOD_ROWS = {
         diagnostics=(*SIDES, "ace"),
     ),
     "magnitude": MethodRow(Magnitude),
-    "dspar": MethodRow(Dspar),
-    "neighbours": MethodRow(Neighbours),
+    "dspar": MethodRow(Dspar, trains_as="magnitude"),
+    "neighbours": MethodRow(Neighbours, trains_as="magnitude"),
     "teddy": MethodRow(Teddy, irreversible=None, edges_by_seed=False),
     "ugts": MethodRow(Ugts, irreversible=None, diagnostics=("ugts",)),
     "sgcn": MethodRow(Sgcn, {"interval": 2}),
@@ -391,6 +392,16 @@ COMBINATION_CHECKS = (
     a_search_continues_from_a_file_to_the_same_end,
     evaluation_changes_nothing,
 )
+
+
+def combinations() -> list[tuple[str, str, str]]:
+    """The names of methods, backbones and tasks that are checked together."""
+    first = next(iter(BACKBONE_ROWS))
+    return [
+        (method, backbone, task)
+        for method, backbone, task in product(METHOD_ROWS, BACKBONE_ROWS, TASK_ROWS)
+        if backbone == first or not METHOD_ROWS[method].trains_as
+    ]
 
 
 def name_of(value: object) -> str:

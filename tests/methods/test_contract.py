@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from contract import (
     Combination,
     MethodRow,
     axis_checks,
+    combinations,
     name_of,
 )
 
@@ -48,7 +48,7 @@ def test_a_method_on_an_axis(method: str, check: AxisCheck, axis: str) -> None:
 
 
 @pytest.mark.parametrize("check", COMBINATION_CHECKS, ids=name_of)
-@pytest.mark.parametrize(("method", "backbone", "task"), list(product(METHOD_ROWS, BACKBONE_ROWS, TASK_ROWS)))
+@pytest.mark.parametrize(("method", "backbone", "task"), combinations())
 def test_a_method_with_a_backbone_on_a_task(
     method: str, backbone: str, task: str, check: Callable[[Combination, Path], None], tmp_path: Path
 ) -> None:
