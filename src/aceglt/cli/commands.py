@@ -173,6 +173,11 @@ def tune(
     """Choose training settings of the dense model on validation, and write a file that search --config takes.
 
     Settings that you give stay as they are. Killed or interrupted, the same command continues.
+
+    \b
+    Examples:
+      aceglt tune --dataset cora --budget 20 --out tuned
+      aceglt search --config tuned/tuned.json
     """
     from aceglt.report.terminal import print_tuning
     from aceglt.sweeps.board import SweepProgress
