@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,6 +73,7 @@ class TrainingProgress(Bar, Observer):
         self._skipped = 0  # those that an earlier session had done
         self._began = self._shown = time.monotonic()
         self._level, self._phase = 0, ""
+        self._begun: Counter[str] = Counter()  # how often each phase of the level has
         self._start(1)
         super().__init__(console, "starting", total)
 
@@ -81,7 +83,11 @@ class TrainingProgress(Bar, Observer):
         self._ended, self._sum = 0, 0.0  # runs that this phase has brought to its end, and their metrics
 
     def on_phase(self, level: int, phase: str) -> None:
-        self._level, self._phase = level, phase
+        if level != self._level:
+            self._begun.clear()
+        self._begun[phase] += 1
+        often = self._begun[phase]  # ACE trains several tickets of a level and keeps one
+        self._level, self._phase = level, phase if often == 1 else f"{phase} ({often})"
 
     def on_training(self, runs: int, epochs: int) -> None:
         self._start(runs)
