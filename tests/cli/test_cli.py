@@ -508,6 +508,11 @@ def test_datasets_cuts_no_name_at_80_columns() -> None:
         assert row[1:4] == [f"{n:,}" for n in (info.nodes, info.features, info.edges)]
 
 
+def test_a_folder_that_is_no_run_is_not_called_missing(tmp_path: Path) -> None:
+    for name in ("bench", "evaluate"):
+        assert "neither a ticket file nor a run directory" in _refused(name, tmp_path)
+
+
 # help and version
 
 

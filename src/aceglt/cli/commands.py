@@ -252,6 +252,8 @@ def _ticket(path: Path) -> Ticket:
     from aceglt.runs.directory import is_run, results_of
     from aceglt.tickets.ticket import Ticket
 
+    if path.is_dir() and not is_run(path):
+        raise ConfigError(f"{path} is neither a ticket file nor a run directory; a sweep has its runs in runs/")
     if not is_run(path):
         return Ticket.load(path)
     found = best_tickets(path, results_of(path))
