@@ -62,6 +62,17 @@ def test_a_phase_that_begins_again_is_numbered() -> None:
     assert progress._where() == "level 2/2 · retrain"
 
 
+def test_the_longest_text_of_the_bar_fits_80_columns() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    config = Config(method="ugs", levels=2, seeds=(0, 1))
+    bar, words = SearchProgress(console, config, build_method(config))._bar, "level 10/10 · retrain (3) · epoch 200/200"
+    bar.update(bar.task_ids[0], description=f"{words} · best val 100.00", left="0:00:01 left")
+    with console.capture() as shown:
+        console.print(bar)
+    assert "best val 100.00" in shown.get()
+    assert "…" not in shown.get()
+
+
 def test_no_metric_is_shown_before_there_is_one() -> None:
     first, *_, last = _texts(_progress(force_terminal=True), 1, 10)
     assert "val" not in first

@@ -40,9 +40,10 @@ class Bar:
     def __init__(self, console: Console, description: str, total: int | None) -> None:
         self._console = console
         self._moves = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        elapsed = [TimeElapsedColumn()] if console.width > 88 else []  # on 80 columns it would be cut off
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[left]}"),
-            TimeElapsedColumn(), console=console, transient=True, expand=True,
+            *elapsed, console=console, transient=True, expand=True,
         )  # fmt: skip
         self._task = self._bar.add_task(description, total=total, left="")
 
