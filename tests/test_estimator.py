@@ -48,6 +48,11 @@ def test_scikit_learn_can_clone_and_change_it() -> None:
     assert repr(other) == "TicketSearch(target=0.2, method='random')"
 
 
+def test_before_fit_it_says_so() -> None:
+    with pytest.raises(aceglt.AcegltError, match=r"call fit\(data\) first"):
+        aceglt.TicketSearch(**QUICK).predict(graph())
+
+
 def test_without_a_ticket_it_says_what_it_needs() -> None:
     with pytest.raises(aceglt.AcegltError, match="no ticket was kept"):
         aceglt.TicketSearch(**{**QUICK, "levels": 0}).fit(graph())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import pytest
 import scipy.sparse
 import torch
 from search_samples import graph, npz, search
+from test_own_search import Net
 from typer.testing import CliRunner
 
 import aceglt
@@ -39,6 +41,7 @@ GRAPHS = {
     "a scipy matrix": ({"x": MATRIX}, r"torch\.from_numpy\(x\.toarray\(\)\)"),
     "an array": ({"x": np.eye(24)}, r"torch\.as_tensor\(x\)"),
     "labels from 1": ({"y": CLASSES + 1}, r"begin with 1, not 0; subtract 1 from y"),
+    "fractions for labels": ({"y": CLASSES.float()}, r"if these are classes, give y\.long\(\)"),
     "labels times ten": ({"y": CLASSES * 10}, r"class 1, 2, 3, 4, 5 … \(9 of 11\).*torch\.unique\(y, return_inverse"),
     "labels times 100": ({"y": CLASSES * 100}, r"without gaps: torch\.unique"),
     "indices for a mask": ({"train_mask": torch.arange(8)}, r"a mask, not indices.*index_fill\(0, indices, True\)"),
@@ -71,6 +74,13 @@ def test_files_of_others_say_what_to_call(tmp_path: Path) -> None:
         with pytest.raises(aceglt.AcegltError, match=r"aceglt\.datasets\.save_npz") as caught:
             aceglt.search(str(tmp_path / name))
         assert "\n" not in str(caught.value)
+    assert graph().x.equal(torch.load(tmp_path / "graph.pt", weights_only=False).x)  # what the message says to call
+
+
+def test_a_file_that_is_not_there_is_no_unknown_name(tmp_path: Path) -> None:
+    for name in ("gone.npz", "gone.pt"):
+        with pytest.raises(aceglt.AcegltError, match=f"{name}: no such file"):
+            aceglt.search(str(tmp_path / name))
 
 
 def test_swapped_arguments_are_named(tmp_path: Path) -> None:
@@ -100,8 +110,37 @@ def test_names_of_other_libraries_are_answered_with_ours(given: str, meant: str)
 
 
 def test_every_name_of_other_libraries_stands_for_a_setting() -> None:
-    assert set(ELSEWHERE.values()) <= set(SETTINGS)
-    assert not set(ELSEWHERE) & set(SETTINGS)
+    taken = {*SETTINGS, *signature(aceglt.search).parameters}
+    assert set(ELSEWHERE.values()) <= taken
+    assert not set(ELSEWHERE) & taken
+
+
+@pytest.mark.parametrize(("given", "meant"), [("verbose", "progress"), ("devic", "device"), ("out_dir", "out")])
+def test_a_keyword_beside_settings_is_suggested_too(given: str, meant: str) -> None:
+    wrong: Any = {given: "cpu"}
+    with pytest.raises(aceglt.AcegltError, match=f"did you mean '{meant}'"):
+        aceglt.search(graph(), **wrong)
+
+
+def test_a_name_without_an_option_is_not_suggested() -> None:
+    assert "--progress" not in CliRunner().invoke(cli.app, ["search", "--verbose"]).output
+
+
+def test_a_wrong_choice_of_a_method_is_said_in_order() -> None:
+    with pytest.raises(aceglt.AcegltError, match=r"^ace: unknown reading 'top'; known are default, literal,"):
+        search(method="ace", method_options={"reading": "top"})
+
+
+def test_an_unknown_device_says_which_there_are() -> None:
+    with pytest.raises(aceglt.AcegltError, match=r"^device 'gpu' cannot be used here; use cpu, cuda, cuda:N or auto$"):
+        aceglt.search(graph(), device="gpu")
+
+
+def test_an_error_of_a_sparse_tensor_is_cut_to_what_can_be_read() -> None:
+    with pytest.raises(aceglt.AcegltError, match=r"data\.x\.to_dense\(\)") as caught:
+        search(changed(x=graph().x.to_sparse()), backbone=Net, hidden=None)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
 
 
 def test_a_fraction_of_a_seed_is_refused() -> None:

@@ -55,6 +55,24 @@ def test_epochs_never_go_backwards_whichever_run_is_trained_first() -> None:
         assert shown == sorted(shown) == [0, 1, 1, 2, 2, 3]
 
 
+def test_a_phase_that_begins_again_is_numbered() -> None:
+    progress = _progress(force_terminal=True)
+    assert [_texts(progress, 1)[0].split(" · ")[1] for _ in range(3)] == ["retrain", "retrain (2)", "retrain (3)"]
+    progress.on_phase(2, "retrain")
+    assert progress._where() == "level 2/2 · retrain"
+
+
+def test_the_longest_text_of_the_bar_fits_80_columns() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    config = Config(method="ugs", levels=2, seeds=(0, 1))
+    bar, words = SearchProgress(console, config, build_method(config))._bar, "level 10/10 · retrain (3) · epoch 200/200"
+    bar.update(bar.task_ids[0], description=f"{words} · best val 100.00", left="0:00:01 left")
+    with console.capture() as shown:
+        console.print(bar)
+    assert "best val 100.00" in shown.get()
+    assert "…" not in shown.get()
+
+
 def test_no_metric_is_shown_before_there_is_one() -> None:
     first, *_, last = _texts(_progress(force_terminal=True), 1, 10)
     assert "val" not in first
@@ -188,6 +206,15 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         aceglt.load_run(tmp_path)
     with pytest.raises(ConfigError, match="not the folder of a sweep"):
         aceglt.load_sweep(tmp_path)
+
+
+def test_a_sweep_for_a_run_and_a_run_for_a_sweep_are_told(result: aceglt.SearchResult, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").touch()
+    with pytest.raises(ConfigError, match=r"aceglt\.load_sweep opens it"):
+        aceglt.load_run(tmp_path)
+    assert result.path is not None
+    with pytest.raises(ConfigError, match=r"aceglt\.load_run opens it"):
+        aceglt.load_sweep(result.path)
 
 
 # Seeds

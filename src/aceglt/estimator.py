@@ -66,6 +66,8 @@ class TicketSearch:
 
     def predict_proba(self, data: Any) -> Tensor:
         """Probability of each class at each node, [N, classes], by the best ticket."""
+        if not hasattr(self, "best_ticket_"):
+            raise ConfigError("this TicketSearch has no ticket yet; call fit(data) first")
         own = self.settings.get("backbone") if is_own(self.best_ticket_.config.backbone) else None
         return self.best_ticket_.predict(data, backbone=own)
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from aceglt import datasets
 from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
-from aceglt.config import Config, as_call, resolve
+from aceglt.config import Config, as_call, check_known, resolve
 from aceglt.config.own import is_own, take
 from aceglt.errors import AcegltError, ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
@@ -61,6 +61,10 @@ MEASURED = (10**7, 2 * 10**10)
 would keep the user waiting."""
 
 
+BESIDE = ("out", "device", "data_root", "tickets", "preset", "runs_at_once", "tensorboard", "observer", "progress")
+"""What `search` takes beside settings."""
+
+
 def search(
     data: Any = None,
     *,
@@ -88,7 +92,7 @@ def search(
         device: "cpu", "cuda", "cuda:1" …, or "auto".
         data_root: where datasets are looked for first.
         tickets: which tickets are kept: those of the "best" level, "all" or "none".
-        preset: "default", "paper", "ugs" or "quick"; `settings` override it.
+        preset: "default", "tuned", "paper", "ugs" or "quick"; `settings` override it.
         runs_at_once: how many runs share a GPU's kernels and memory (default: as many as fit); recorded, and kept when
             a search continues. On a CPU each run is trained by itself.
         tensorboard: write scalars for TensorBoard into the run directory.
@@ -126,6 +130,7 @@ def search(
             raise ConfigError(f"'{data}' and dataset='{settings['dataset']}' both name a graph; give one of them")
         settings["dataset"], data = str(data), None
     names, own = take(settings)
+    check_known(names, BESIDE)
     command = command or as_call({"preset": preset, **names}, *(["data"] if data is not None else []))
     if data is not None:
         names["dataset"] = names.get("dataset") or "data"

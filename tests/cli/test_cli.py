@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import aceglt
 from aceglt import cli
 from aceglt.config import SETTINGS, Config
+from aceglt.datasets import KNOWN
 from aceglt.errors import ConfigError
 from aceglt.runs.directory import results_of
 from aceglt.searches.statistics import mean_std
@@ -492,13 +493,33 @@ def test_datasets_prints_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_datasets_lists_what_is_known_and_what_is_present() -> None:
-    rows = {line.split()[0]: line.split() for line in _ok("datasets").splitlines() if line.strip()}
-    assert rows["citeseer"][-2:] == ["yes", "embedded"]
+    shown = _ok("datasets")
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    assert rows["citeseer"][-1] == "yes"
+    assert "citeseer: embedded\n" in shown
     assert rows["cora"][1:7] == ["2,708", "1,433", "5,278", "7", "accuracy", "no"]
     assert "pubmed" in rows
 
 
+def test_datasets_cuts_no_name_at_80_columns() -> None:
+    shown = CliRunner().invoke(cli.app, ["datasets"], env={"COLUMNS": "80"}).stdout
+    for name, info in KNOWN.items():
+        row = next(line.split() for line in shown.splitlines() if line.startswith(f"{name} "))
+        assert row[1:4] == [f"{n:,}" for n in (info.nodes, info.features, info.edges)]
+
+
+def test_a_folder_that_is_no_run_is_not_called_missing(tmp_path: Path) -> None:
+    for name in ("bench", "evaluate"):
+        assert "neither a ticket file nor a run directory" in _refused(name, tmp_path)
+
+
 # help and version
+
+
+def test_the_help_of_tune_shows_what_it_takes() -> None:
+    few = _ok("tune", "--help")
+    assert all(option in few for option in ("--budget", "--minutes", "--out", "Examples:"))
+    assert not any(option in few for option in ("--levels", "--method", "--axis"))
 
 
 def test_the_version_is_the_packages() -> None:

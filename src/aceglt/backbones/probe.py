@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import textwrap
 from collections import defaultdict
 from functools import partial
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ class _Trial:
             raise ConfigError(
                 f"{self._name}: forward failed on {'x' if self._x.layout == torch.strided else sparse} of shape "
                 f"{list(self._x.shape)} and edge_index of shape {list(edge_index.shape)}: "
-                f"{type(reason).__name__}: {reason}"
+                f"{type(reason).__name__}: {textwrap.shorten(str(reason), 300, placeholder=' …')}"
             ) from reason
 
     def record_widths(self) -> list[int]:

@@ -173,6 +173,11 @@ def tune(
     """Choose training settings of the dense model on validation, and write a file that search --config takes.
 
     Settings that you give stay as they are. Killed or interrupted, the same command continues.
+
+    \b
+    Examples:
+      aceglt tune --dataset cora --budget 20 --out tuned
+      aceglt search --config tuned/tuned.json
     """
     from aceglt.report.terminal import print_tuning
     from aceglt.sweeps.board import SweepProgress
@@ -247,6 +252,8 @@ def _ticket(path: Path) -> Ticket:
     from aceglt.runs.directory import is_run, results_of
     from aceglt.tickets.ticket import Ticket
 
+    if path.is_dir() and not is_run(path):
+        raise ConfigError(f"{path} is neither a ticket file nor a run directory; a sweep has its runs in runs/")
     if not is_run(path):
         return Ticket.load(path)
     found = best_tickets(path, results_of(path))

@@ -19,8 +19,11 @@ _HELP = json.loads(Path(__file__).with_name("help.json").read_text())
 """Of every parameter of a command: of several by its name, of one by `command.name`."""
 _NAMES = {"list_": ["--list"], "config_file": ["--config"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
 _TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce.split")
-COMMON = ("dataset", "backbone", "method", "axis", "levels", "seeds", "epochs", "preset", "device", "out")
-"""The options of a search that its help shows; --help-all has the rest."""
+COMMON = {
+    "search": ("dataset", "backbone", "method", "axis", "levels", "seeds", "epochs", "preset", "device", "out"),
+    "tune": ("dataset", "backbone", "budget", "minutes", "seeds", "split", "metric", "workers", "device", "out"),
+}
+"""The options that a command's help shows; --help-all has the rest."""
 _PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 
 
@@ -33,7 +36,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=bool)
     _declare(wrapped, [*signature(made).parameters.values(), _with_help(function.__name__, debug)])
     first = (function.__doc__ or "").partition("\n")[0]
-    kind = type("Command", (Command,), {"common": COMMON if "settings" in parameters else ()})
+    kind = type("Command", (Command,), {"common": COMMON.get(function.__name__, ())})
     app.command(cls=kind, short_help=first)(wrapped)
     return function
 

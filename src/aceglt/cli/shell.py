@@ -46,8 +46,8 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as problem:
             unknown: Any = problem  # typer's own copy of click's NoSuchOption
-            near = ELSEWHERE.get(getattr(unknown, "option_name", "").lstrip("-").replace("-", "_"))
-            if near is not None:
+            near = ELSEWHERE.get(getattr(unknown, "option_name", "").lstrip("-").replace("-", "_"), "")
+            if near in [parameter.name for parameter in self.params]:
                 unknown.possibilities = [f"--{near.replace('_', '-')}"]
             raise
 

@@ -38,7 +38,8 @@ def one_of(*known: str, or_own: bool = False) -> Check:
     def check(name: str, value: Any) -> None:
         if value not in known and not (or_own and is_own(value)):
             more = ", and your own as module:attribute" if or_own else ""
-            raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}{more}")
+            whose, colon, what = name.rpartition(": ")  # "ace: reading"
+            raise ConfigError(f"{whose}{colon}unknown {what} '{value}'; known are {', '.join(known)}{more}")
 
     return check
 
@@ -82,6 +83,7 @@ ELSEWHERE = {
     "num_seeds": "seeds", "random_state": "seeds", "model": "backbone", "gnn": "backbone", "net": "backbone",
     "data_name": "dataset", "graph": "dataset", "num_levels": "levels", "n_levels": "levels",
     "sparsity": "target_model", "target": "target_model", "target_sparsity": "target_model",
+    "verbose": "progress", "gpu": "device", "out_dir": "out", "output_dir": "out", "save_dir": "out", "path": "out",
     "loss_fn": "loss", "criterion": "loss", "pruner": "method", "algorithm": "method",
 }  # fmt: skip
 """What other libraries call a setting."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -206,11 +206,11 @@ def hints() -> dict[str, Any]:
     return {name: type_hints(kind)[name] for kind in _KINDS for name in settings_of(kind)}
 
 
-def check_known(values: Mapping[str, Any]) -> None:
-    """Refuse names that no setting has."""
+def check_known(values: Mapping[str, Any], beside: Sequence[str] = ()) -> None:
+    """Refuse names that no setting has; what may be given `beside` settings is suggested too."""
     for name in values:
         if name not in SETTINGS:
-            raise ConfigError(f"unknown setting '{name}'{suggest(name, list(SETTINGS))}")
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, [*SETTINGS, *beside])}")
 
 
 def as_tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -106,7 +106,7 @@ def _read(name: str, given: str, data_root: str | Path | None, download: bool) -
         return load_planetoid(name, data_root, download)
     if name in collections.COLLECTIONS:
         return collections.load_collection(name, data_root, download)
-    if name.endswith(".npz") or os.path.exists(given):
+    if name.endswith((".npz", ".pt", ".pth")) or os.path.exists(given):
         return load_npz(given)
     close = difflib.get_close_matches(name, KNOWN, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""

@@ -91,10 +91,11 @@ def graph_of(name: str, path: Path, arrays: dict[str, Array]) -> GraphData:
 
 def _check_kind(path: Path) -> None:
     """Say what to call for files that others read."""
-    if path.suffix in (".pt", ".pth"):
+    if path.suffix in (".pt", ".pth") and path.exists():
         raise DataError(
-            f"{path}: a file of torch, which is not read, since it may run code; if it is yours, load it and pass the "
-            f"Data to aceglt.search, or write it with aceglt.datasets.save_npz('{path.stem}.npz', torch.load('{path}'))"
+            f"{path}: a file of torch, which is not read, since it may run code; if it is yours, load it with "
+            f"torch.load('{path}', weights_only=False) and pass the Data to aceglt.search, or write it with "
+            f"aceglt.datasets.save_npz('{path.stem}.npz', data)"
         )
 
 
@@ -193,7 +194,7 @@ class _Reader:
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         expected = f"{kind} [{sizes}]"
         if name not in self.arrays:
-            found = f"no such array, only {', '.join(self.arrays) or 'others'}"
+            found = f"no such array, {'only ' + ', '.join(self.arrays) if self.arrays else 'nor another of a graph'}"
             raise self.wrong(name, found, f"{expected}; aceglt.datasets.save_npz writes such a file from a PyG Data")
         array = self.arrays[name]
         fits = array.ndim == len(shape) and all(

@@ -187,7 +187,8 @@ def _edge_values(data: Any, name: str, part: str, num_arcs: int) -> Tensor | Non
 
 def _checked_classes(y: Tensor, num_nodes: int, name: str) -> tuple[Tensor, int]:
     if y.shape != (num_nodes,) or y.is_floating_point():
-        raise DataError(f"{name}: y must hold one integer class for each of the {num_nodes} nodes, {_found(y)}")
+        hint = "; if these are classes, give y.long()" if y.shape == (num_nodes,) else ""
+        raise DataError(f"{name}: y must hold one integer class for each of the {num_nodes} nodes, {_found(y)}{hint}")
     y = y.long()
     num_classes = int(y.max()) + 1
     if num_classes < 2:

@@ -190,7 +190,7 @@ def _hover(name: str, run: RunView, level: Mapping[str, Any], values: Sequence[f
 
 
 def _range(runs: Sequence[RunView], readings: Sequence[str]) -> tuple[float, float]:
-    """From the lowest to the highest of some readings, deviations included."""
+    """From the lowest to the highest of some readings, deviations included, as far as a metric goes."""
     entries = [
         entry[reading]
         for run in runs
@@ -201,7 +201,7 @@ def _range(runs: Sequence[RunView], readings: Sequence[str]) -> tuple[float, flo
     stats = [mean_std(values) for values in entries]
     ends = [end for mean, std in stats for end in (mean - std, mean + std) if math.isfinite(end)] or [0.0, 1.0]
     margin = max(0.05 * (max(ends) - min(ends)), 0.002)
-    return 100 * (min(ends) - margin), 100 * (max(ends) + margin)
+    return 100 * (max(min(ends), 0.0) - margin), 100 * (min(max(ends), 1.0) + margin)
 
 
 def _right(runs: Sequence[RunView]) -> float:

@@ -130,7 +130,8 @@ def load_run(path: str | Path) -> SearchResult:
     """
     run = RunDir(path)
     if not is_run(run.path):
-        raise ConfigError(f"{path} is not a run directory (it has no config.json)")
+        hint = "; it is the folder of a sweep: aceglt.load_sweep opens it" if (run.path / "sweep.json").exists() else ""
+        raise ConfigError(f"{path} is not a run directory (it has no config.json){hint}")
     view = load_runs([run.path], run.path)[0]
     tickets = [Ticket.load(file) for file in sorted(run.tickets.glob("level_*.safetensors"))]
     found = results_of(run.path)

@@ -249,7 +249,14 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
         for name, present, where in available(data_root)
     ]
     columns = ("name", "nodes", "features", "edges", "classes", "metric", "present", "where")
-    console.print(_table(columns, rows, left=["name", "metric", "present", "where"], overflow="fold"))
+    left = ["name", "metric", "present", "where"]
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= console.width:
+        console.print(_table(columns, rows, left=left, overflow="fold"))
+    else:  # paths are long; folded they would hide the rest
+        console.print(_table(columns[:-1], [row[:-1] for row in rows], left=left[:-1], overflow="fold"))
+        for name, *_, where in rows:
+            console.print(f"{name}: {where}", highlight=False, soft_wrap=True)
     console.print(
         "Any other graph: --dataset FILE.npz with x, edge_index, y and, if you have a split, train_mask, val_mask and "
         "test_mask (docs/files.md).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,9 +40,10 @@ class Bar:
     def __init__(self, console: Console, description: str, total: int | None) -> None:
         self._console = console
         self._moves = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        elapsed = [TimeElapsedColumn()] if console.width > 88 else []  # on 80 columns it would be cut off
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[left]}"),
-            TimeElapsedColumn(), console=console, transient=True, expand=True,
+            *elapsed, console=console, transient=True, expand=True,
         )  # fmt: skip
         self._task = self._bar.add_task(description, total=total, left="")
 
@@ -72,6 +74,7 @@ class TrainingProgress(Bar, Observer):
         self._skipped = 0  # those that an earlier session had done
         self._began = self._shown = time.monotonic()
         self._level, self._phase = 0, ""
+        self._begun: Counter[str] = Counter()  # how often each phase of the level has
         self._start(1)
         super().__init__(console, "starting", total)
 
@@ -81,7 +84,11 @@ class TrainingProgress(Bar, Observer):
         self._ended, self._sum = 0, 0.0  # runs that this phase has brought to its end, and their metrics
 
     def on_phase(self, level: int, phase: str) -> None:
-        self._level, self._phase = level, phase
+        if level != self._level:
+            self._begun.clear()
+        self._begun[phase] += 1
+        often = self._begun[phase]  # ACE trains several tickets of a level and keeps one
+        self._level, self._phase = level, phase if often == 1 else f"{phase} ({often})"
 
     def on_training(self, runs: int, epochs: int) -> None:
         self._start(runs)

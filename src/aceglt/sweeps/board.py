@@ -27,7 +27,7 @@ class SweepProgress(Bar):
         self._stages = {cell.name: cell.config.stopping.levels + 1 for cell in cells if cell.name not in there}
         self._work = sum(self._stages.values())
         self._bar.update(self._task, total=self._work or 1)
-        self._say(f"{self._total} searches, {self._finished} of them finished")
+        self._say(f"{self._total} search{'' if self._total == 1 else 'es'}, {self._finished} of them finished")
 
     def on_end(self, name: str) -> None:
         self._finished += 1

@@ -133,7 +133,8 @@ def load_sweep(path: str | Path) -> SweepResult:
     """
     folder = SweepDir(path)
     if not folder.merged.exists():
-        raise ConfigError(f"{path} is not the folder of a sweep (it has no sweep.json)")
+        hint = "; it is a run directory: aceglt.load_run opens it" if is_run(folder.path) else ""
+        raise ConfigError(f"{path} is not the folder of a sweep (it has no sweep.json){hint}")
     merged: dict[str, Any] = read_json(folder.merged)
     try:
         check(merged, {"cells": [_CELL]}, "sweep")

@@ -63,6 +63,9 @@ def pick_device(name: str) -> torch.device:
         raise ConfigError(f"device '{name}' cannot be used here: torch sees no GPU; use cpu or auto")
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device '{name}' cannot be used here; use cpu, cuda, cuda:N or auto") from None
+    try:
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)
