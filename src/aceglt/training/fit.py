@@ -158,8 +158,9 @@ class _Trainer:
                 if watch(epoch, elements.scores()):
                     break
             if progress.over(epoch):
-                if observer is not None and epoch < epochs:  # what is left counts as done
-                    observer.on_epoch(epochs, epochs, (epochs - epoch) * self.start.masks.runs, progress.mean)
+                for left in range(epoch + 1, epochs + 1):  # counts as done
+                    if observer is not None:
+                        observer.on_epoch(left, epochs, self.start.masks.runs, progress.mean)
                 break
         self._judge(self._validate())
         progress.check(elements.finite())
