@@ -255,6 +255,19 @@ def test_killed_after_seeds_were_joined_more_can_be_added(tmp_path: Path, monkey
     assert not (run / "more_seeds").exists()
 
 
+def test_added_seeds_are_trained_in_the_parts_that_the_others_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = graph(nodes=260)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "free_memory", lambda device: 1)
+        search(data, out=tmp_path / "run", seeds=1, levels=1)
+        search(data, out=tmp_path / "once", seeds=2, levels=1)
+    more = search(data, out=tmp_path / "run", seeds=2, levels=1)
+    assert more.config.training.partitions > 1
+    assert outcome(tmp_path / "run")[0] == outcome(tmp_path / "once")[0]
+
+
 def test_fewer_seeds_than_a_run_has_are_there_already(tmp_path: Path) -> None:
     search(out=tmp_path / "run", seeds=2)
     assert search(out=tmp_path / "run", seeds=1).results["seeds"] == [0, 1]

@@ -177,8 +177,9 @@ def _add_seeds(
         raise ConfigError("seeds are added to a finished run by one process; use another --out with several")
     before = run.read_config()
     results = results_of(run.path)
+    planned: dict[str, Any] = {name: before.flat()[name] for name in PLANNED}
     as_far = config.replace(
-        seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None
+        seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None, **planned
     )
     left = RunDir(run.more_seeds)
     if left.config.exists() and set(left.read_config().seeds) <= set(before.seeds):  # joined, but then killed
