@@ -100,9 +100,10 @@ def test_what_is_not_the_searchs_is_not_touched_and_tickets_without_a_record_sta
     recorded = read_json(run / "environment.json")
     write_checked_json(run / "environment.json", {k: v for k, v in recorded.items() if k != "tickets"})
     before = files(run)
-    result = search(out=run, tickets="best")
-    assert files(run) == before
-    assert len(result.tickets) == 4
+    for _ in range(2):  # nor does a second session remove what the first has spared
+        result = search(out=run, tickets="best")
+        assert files(run) == before
+    assert len(result.tickets) == len(aceglt.load_run(run).tickets) == 4
 
 
 def test_whatever_seed_is_accepted_its_results_can_be_read(tmp_path: Path) -> None:

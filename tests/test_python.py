@@ -15,9 +15,11 @@ from rich.console import Console
 from search_samples import Breaks, Stop, graph, outcome, search, timeless
 
 import aceglt
+from aceglt import runner
 from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.methods.build import build_method
+from aceglt.runs.directory import RunDir
 from aceglt.searches.progress import SearchProgress
 
 
@@ -242,6 +244,54 @@ def test_stopped_while_seeds_are_added_it_goes_on(after: int, tmp_path: Path) ->
     assert len(aceglt.load_run(tmp_path / "run").results["seeds"]) == 1
     search(out=tmp_path / "run", seeds=2)
     search(out=tmp_path / "once", seeds=2)
+    assert outcome(tmp_path / "run")[0] == outcome(tmp_path / "once")[0]
+
+
+def _killed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: Path, run: Path, **settings: Any) -> None:
+    """Add a seed, and stop where a function is called about this path."""
+    real = getattr(owner, name)
+
+    def stop(first: Any, *rest: Any) -> None:
+        if getattr(first, "path", first) == at and (run / "more_seeds" / "final").exists():
+            raise Stop
+        real(first, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stop)
+        with pytest.raises(Stop):
+            search(out=run, **settings)
+
+
+def test_killed_as_seeds_are_joined_the_finished_run_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    before = search(out=run, seeds=1).results
+    _killed(monkeypatch, RunDir, "change", run, run, seeds=2)
+    for _ in range(2):
+        assert timeless(search(out=run, seeds=1).results) == timeless(before)
+    assert len(search(out=run, seeds=2).results["seeds"]) == 2
+
+
+def test_killed_after_seeds_were_joined_more_can_be_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    search(out=run, seeds=1)
+    _killed(monkeypatch, runner.shutil, "rmtree", run / "more_seeds", run, seeds=2)
+    search(out=run, seeds=2)
+    assert len(search(out=run, seeds=3).results["seeds"]) == 3
+    assert not (run / "more_seeds").exists()
+
+
+def test_added_seeds_are_trained_in_the_parts_that_the_others_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = graph(nodes=260)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "free_memory", lambda device: 1)
+        search(data, out=tmp_path / "run", seeds=1, levels=1)
+        search(data, out=tmp_path / "once", seeds=2, levels=1)
+    more = search(data, out=tmp_path / "run", seeds=2, levels=1)
+    assert more.config.training.partitions > 1
     assert outcome(tmp_path / "run")[0] == outcome(tmp_path / "once")[0]
 
 

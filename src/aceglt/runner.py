@@ -182,9 +182,13 @@ def _add_seeds(
         raise ConfigError("seeds are added to a finished run by one process; use another --out with several")
     before = run.read_config()
     results = results_of(run.path)
+    planned: dict[str, Any] = {name: before.flat()[name] for name in PLANNED}
     as_far = config.replace(
-        seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None
+        seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None, **planned
     )
+    left = RunDir(run.more_seeds)
+    if left.config.exists() and set(left.read_config().seeds) <= set(before.seeds):  # joined, but then killed
+        shutil.rmtree(run.more_seeds)
     with RunDir(run.more_seeds) as part:
         added = runner(as_far, part)
         added.go_watched(shown)
@@ -342,7 +346,7 @@ class _Runner:
             here = {
                 **_environment(self.problem.device),
                 "backend": self.search.backend.description,
-                "tickets": self.policy,
+                "tickets": None if self.spared else self.policy,  # or the next session would not spare them
             }
             write_checked_json(self.run.environment, {**here, **facts, **kept})
             self._log("plan", text=f"{said} {plan}", **facts)
@@ -354,7 +358,7 @@ class _Runner:
         state, run = State(), self.run
         if run is not None and (saved := [path for path in (run.checkpoint, run.final) if path.exists()]):
             state = self._load(saved)
-        if run is not None and "tickets" not in run.read_environment():  # of an earlier version: who knows
+        if run is not None and run.read_environment().get("tickets") is None:  # of an earlier version: who knows
             self.spared = frozenset(run.saved_tickets(self.config.seeds))
         state = processes.agreed(state).to(self.problem.device)
         self._record_plan("training with")
@@ -370,7 +374,10 @@ class _Runner:
         for path in saved[:-1]:
             with suppress(RunError):
                 return checkpoint.load(path, *fits)
-        return checkpoint.load(saved[-1], *fits)
+        state = checkpoint.load(saved[-1], *fits)
+        for path in saved[:-1]:  # or it would take the place of the one that fits when the search ends
+            path.unlink()
+        return state
 
     def _publish(self, state: State, finished: bool) -> dict[str, Any]:
         results = summarise(self.search, state, finished)

@@ -21,6 +21,7 @@ from aceglt.config.groups import (
     LinkOptions,
     ResgcnOptions,
 )
+from aceglt.config.methods import AceOptions
 from aceglt.errors import ConfigError
 from aceglt.methods import METHODS, Ace
 
@@ -155,6 +156,12 @@ def test_a_reading_is_a_set_of_options_and_stays_one_when_it_is_read_back(readin
     assert config.method_options.items() >= {"reading": reading, **wanted}.items()
     assert Config.from_dict(config.to_dict()) == config
     assert resolve(method_options={"reading": reading, "rounds": 2}).method_options["rounds"] == 2
+
+
+@pytest.mark.parametrize("reading", ["literal", "topk", "code"])
+def test_a_reading_without_its_options_is_refused(reading: Any) -> None:
+    with pytest.raises(ConfigError, match=f"reading '{reading}' is a name for rounds"):
+        AceOptions(reading=reading)
 
 
 def test_a_reading_that_is_none_is_refused() -> None:

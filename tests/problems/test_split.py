@@ -122,6 +122,17 @@ def test_data_without_masks_are_split_at_random() -> None:
         Problem.from_data(graph(train_mask=Y == 0, val_mask=Y == 1), "mine")
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_data_without_masks_may_have_classes_of_any_integer_type(dtype: torch.dtype) -> None:
+    found, same = (Problem.from_data(graph(y=y)) for y in ((Y % 2).to(dtype), Y % 2))
+    assert found.reads("train").equal(same.reads("train"))  # type: ignore[union-attr, arg-type]
+
+
+def test_data_without_masks_and_with_classes_that_are_no_integers_are_refused() -> None:
+    with pytest.raises(DataError, match=r"one integer class per node in y, found torch.float32 \[1700\]"):
+        Problem.from_data(graph(y=Y.float()))
+
+
 def test_one_of_several_splits_is_picked_by_its_number() -> None:
     part = torch.arange(1700).unsqueeze(1) // 4 % 3
     masks = {"train_mask": part == torch.tensor([0, 1]), "val_mask": part == torch.tensor([1, 0]),

@@ -363,6 +363,9 @@ def test_seeds_are_added_to_a_finished_sweep(engine: type[_Engine], tmp_path: Pa
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
     alone = aceglt.search(device="cpu", **more.cells[0]["config"])
     assert timeless(more.cells[0]["results"]) == timeless(alone.results)
+    aceglt.sweep(grid(tmp_path), tmp_path / "out")  # asks for fewer than there are
+    rows = list(csv.DictReader((tmp_path / "out" / "sweep.csv").read_text().splitlines()))
+    assert [row["seeds"] for row in rows] == ["3"] * 4
 
 
 def test_a_sweep_is_shown_opened_and_reported_by_its_folder(engine: type[_Engine], tmp_path: Path) -> None:

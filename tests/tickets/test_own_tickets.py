@@ -144,6 +144,27 @@ def test_a_traced_module_gives_the_same(tmp_path: Path) -> None:
     assert torch.allclose(found, ticket.predict(data(), backbone=LAYERS["sage"]), atol=1e-6)
 
 
+def test_a_traced_module_that_takes_weights_of_edges_runs_as_its_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LAYERS["gcn weighted"]
+    ticket = ticket_of(model)
+    folder = ticket.export(tmp_path / "served", "torch-export", backbone=model)
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    assert "edge_weight=" in code
+    found: dict[str, Any] = {"x": data().x}
+    monkeypatch.chdir(folder)
+    exec(code, found)
+    assert torch.allclose(found["outputs"].softmax(dim=-1), ticket.predict(data(), backbone=model), atol=1e-6)
+
+
+def test_an_inductive_ticket_is_not_exported_whosever_its_model_is(tmp_path: Path) -> None:
+    ticket = ticket_of(Normed, task="inductive")
+    with pytest.raises(TicketError, match="numbered within its training graph"):
+        ticket.export(tmp_path / "served", backbone=Normed)
+    assert not (tmp_path / "served").exists()
+
+
 def test_the_commands_take_the_models_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from samples import dense_normalised, generator, random_masks, tiny_problem
 from torch import Tensor
 
@@ -22,6 +24,7 @@ from aceglt.numerics.graph import GraphBatch
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Soft
+from aceglt.searches.progress import TrainingProgress
 from aceglt.training.fit import NOISE, Fit, ScoreTraining, fit, initial_scores
 
 HIDDEN = 8
@@ -435,17 +438,14 @@ def test_early_stopping_ends_each_run_where_it_has_waited_long_enough() -> None:
 
 
 def test_early_stopping_counts_the_epochs_that_it_leaves_out_as_done_and_is_not_for_scores() -> None:
-    class Counted:
-        done = calls = 0
-
-        def on_epoch(self, epoch: int, epochs: int, runs: int, best: object) -> None:
-            self.done, self.calls = self.done + runs, self.calls + 1
-
     case, hasty = make_case(), replace(TRAINING, early_stopping=1)
-    told = Counted()
-    case.fit(40, training=hasty, observer=told)
-    assert told.done == 3 * 40
-    assert told.calls < 3 * 40
+    progress = TrainingProgress(Console(file=io.StringIO(), width=100), 3 * 40)
+    progress.on_phase(0, "dense")
+    progress.on_training(3, 40)
+    found = case.fit(40, training=hasty, observer=progress)
+    assert int(found.epoch.max()) < 30
+    (line,) = progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert line == f"dense · best val {100 * float(found.val.mean()):.2f} · 0:00:00 left"
     scored = [case.fit(40, training=given, scoring=SCORING).scores for given in (TRAINING, hasty)]
     assert scored[0] is not None
     assert scored[1] is not None

@@ -88,6 +88,18 @@ def test_trains_as_on_the_whole_graph(name: str, task: str, scoring: ScoreTraini
                 torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat"])
+def test_an_output_that_reads_all_layers_reads_each_at_the_nodes_that_it_needs(name: str) -> None:
+    problem = sparse_problem()
+    backbone = build(name, problem.x.shape[1], problem.out_features, 8, layers=3, jumping="cat")
+    assert Fields(PLAIN).sites(backbone, *places(problem), torch.ones(1, problem.graph.num_edges).bool())[0].field
+    within, whole = (trained(problem, backbone, None, backend=backend) for backend in (Cpu(), Reference()))
+    assert within.params is not None
+    assert whole.params is not None
+    torch.testing.assert_close(within.params.prunable, whole.params.prunable, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("scoring", [None, SCORING], ids=["weights", "scores"])
 def test_validation_beside_the_training_step_changes_no_bit(
     scoring: ScoreTraining | None, monkeypatch: pytest.MonkeyPatch

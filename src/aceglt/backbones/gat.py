@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aceglt.backbones.base import Dropout, Footprint, Weights, glorot
-from aceglt.backbones.layered import Blocks, Inputs, Layered, Shapes, joined, times
+from aceglt.backbones.layered import Blocks, Inputs, Layered, Shapes, at_sources, joined, times
 from aceglt.backbones.portable import SLOPE, LayerSpec
 from aceglt.config.groups import GatOptions
 from aceglt.numerics import ops
@@ -114,6 +114,7 @@ class GAT(Layered):
     ) -> Iterator[Tensor]:
         """[S, T, hidden] of each head after the aggregation."""
         stage, block, (projected, scores) = self.chain[number], graph.layer(number), arcs
+        inputs = at_sources(block, inputs)
         if isinstance(inputs, Features | DroppedFeatures):
             logits = inputs.matmul(projected)
         elif len(stage.weights) == 1:

@@ -112,6 +112,12 @@ class AceOptions(MethodOptions):
         if self.rounds == 0:
             raise ConfigError("ace: rounds must be 1 or more, found 0; that is ugs; use method ugs")
         at_least(1)("ace: rounds", self.rounds)
+        stands_for = self.sets.get(self.reading, {})
+        if stands_for and all(getattr(self, name) == getattr(AceOptions, name) for name in stands_for):
+            raise ConfigError(
+                f"ace: reading '{self.reading}' is a name for {', '.join(stands_for)}, which have their defaults here; "
+                f"use method 'ace' with method_options {{'reading': '{self.reading}'}}"
+            )
         if self.replacement and self.temperature == 0:
             raise ConfigError("ace: replacement draws need a temperature above 0 (the reading literal has 1)")
 

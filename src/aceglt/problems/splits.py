@@ -70,10 +70,12 @@ def share_split(y: Tensor, seed: int, train: float, val: float, name: str) -> di
     Nodes are drawn by the seed, without regard to their classes but that each has a training node.
     Raises DataError where there are too few nodes.
     """
+    if y.dim() == 1:
+        _check_classes(y, name)
     nodes = ((y >= 0) if y.dim() == 1 else ~y.isnan().all(dim=1)).nonzero().squeeze(1)
     order = nodes[rng.uniform_at(rng.keys([seed], "split", "shares"), nodes)[0].argsort()]
     if y.dim() == 1:  # the first of each class to the front
-        classes = y[order]
+        classes = y[order].long()
         first = torch.full((int(y.max()) + 1 if len(order) else 0,), len(order))
         first = first.scatter_reduce(0, classes, torch.arange(len(order)), "amin")
         order = order[(~torch.isin(torch.arange(len(order)), first)).int().argsort(stable=True)]
@@ -92,10 +94,7 @@ def random_split(y: Tensor, seed: int, name: str) -> dict[str, Tensor]:
 
     Raises DataError where y is not one class per node, or there are too few nodes.
     """
-    if y.dim() != 1 or y.is_floating_point():
-        raise DataError(
-            f"{name}: a random split needs one integer class per node in y, found {y.dtype} {list(y.shape)}"
-        )
+    _check_classes(y, name)
     train = torch.zeros(len(y), dtype=torch.bool)
     for label in range(int(y.max()) + 1 if len(y) else 0):
         members = (y == label).nonzero().squeeze(1)
@@ -114,6 +113,13 @@ def random_split(y: Tensor, seed: int, name: str) -> dict[str, Tensor]:
         )
     rest = rest[rng.uniform_at(rng.keys([seed], "split", "rest"), rest)[0].argsort()][: VALIDATION + TEST]
     return _masks((train.nonzero().squeeze(1), *rest.split([VALIDATION, TEST])), len(y))
+
+
+def _check_classes(y: Tensor, name: str) -> None:
+    if y.dim() != 1 or y.is_floating_point():
+        raise DataError(
+            f"{name}: a random split needs one integer class per node in y, found {y.dtype} {list(y.shape)}"
+        )
 
 
 def _masks(parts: tuple[Tensor, ...], num_nodes: int) -> dict[str, Tensor]:

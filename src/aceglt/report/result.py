@@ -133,8 +133,8 @@ def load_run(path: str | Path) -> SearchResult:
         hint = "; it is the folder of a sweep: aceglt.load_sweep opens it" if (run.path / "sweep.json").exists() else ""
         raise ConfigError(f"{path} is not a run directory (it has no config.json){hint}")
     view = load_runs([run.path], run.path)[0]
-    tickets = [Ticket.load(file) for file in sorted(run.tickets.glob("level_*.safetensors"))]
     found = results_of(run.path)
+    tickets = [Ticket.load(file) for file in run.saved_tickets(found["seeds"])]
     notes = [] if found.get("finished", True) else ["the search has not finished; its command continues it"]
     return SearchResult(run.read_config(), found, tickets, run.path, notes, view.environment, view.command)
 

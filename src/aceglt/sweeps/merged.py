@@ -191,7 +191,8 @@ def _place(entry: Mapping[str, Any]) -> dict[str, Any]:
     config, results = entry["config"], entry["results"]
     named = {name: config[name] for name in ("dataset", "backbone", "method", "axis")}
     ran = {"ran": results["label"]} if results else {}
-    return {"name": entry["name"], **named, **ran, "seeds": len(config["seeds"]), **entry["varied"]}
+    seeds = (results or config)["seeds"]  # a run may have more than were asked for
+    return {"name": entry["name"], **named, **ran, "seeds": len(seeds), **entry["varied"]}
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from aceglt.backbones import portable
 from aceglt.backbones.portable import Spec, TicketModel
@@ -37,6 +38,11 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
 
     Raises ConfigError for an unknown format or one whose packages are missing, RunError if `out` exists.
     """
+    return write_folder(ticket, out, format, lambda: {**FORMATS[format](ticket), "README.md": _readme(ticket, format)})
+
+
+def write_folder(ticket: Ticket, out: str | Path, format: str, made: Callable[[], Mapping[str, bytes]]) -> Path:
+    """Write files into a new folder, as `export` says."""
     if format not in FORMATS:
         raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
     if ticket.config.task == "inductive":
@@ -50,13 +56,13 @@ def export(ticket: Ticket, out: str | Path, format: str = "pyg") -> Path:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
         folder = Path(temporary) / path.name
         folder.mkdir()
-        for name, content in {**FORMATS[format](ticket), "README.md": _readme(ticket, format)}.items():
+        for name, content in made().items():
             write_atomic(folder / name, content)
         folder.rename(path)
     return path
 
 
-def _saved(save: Callable[[io.BytesIO], object]) -> bytes:
+def saved(save: Callable[[io.BytesIO], object]) -> bytes:
     """What is saved, to be written by us: the libraries do not say that a disk is full."""
     content = io.BytesIO()
     save(content)
@@ -64,28 +70,39 @@ def _saved(save: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def _pyg(ticket: Ticket) -> dict[str, bytes]:
-    saved = _saved(partial(torch.save, portable.content(*_parts(ticket), alive_arcs(ticket))))
-    return {"ticket.pt": saved, "model.py": Path(portable.__file__).read_bytes()}
+    content = portable.content(*_parts(ticket), alive_arcs(ticket))
+    return {"ticket.pt": saved(partial(torch.save, content)), "model.py": Path(portable.__file__).read_bytes()}
 
 
 def _torch_export(ticket: Ticket) -> dict[str, bytes]:
-    return {"model.pt2": _saved(partial(torch.export.save, _traced(ticket))), **_edge_index(ticket)}
-
-
-def _edge_index(ticket: Ticket) -> dict[str, bytes]:
-    return {"edge_index.npy": _saved(lambda content: np.save(content, alive_arcs(ticket).numpy()))}
+    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "torch-export")
 
 
 def _onnx(ticket: Ticket) -> dict[str, bytes]:
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as problem:
-        raise ConfigError(f"the format onnx needs {problem.name}: pip install 'aceglt[export]'") from None
+    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "onnx")
+
+
+def traced_files(ticket: Ticket, model: Module, format: str, weighed: bool = False) -> dict[str, bytes]:
+    """A model traced for any number of nodes and arcs, from two up, and the alive edges; `weighed` says that it takes
+    edge_weight too."""
+    if format == "onnx":
+        try:
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        except ImportError as problem:
+            raise ConfigError(f"the format onnx needs {problem.name}: pip install 'aceglt[export]'") from None
+    x = torch.zeros(7, ticket.sizes["in_features"], dtype=ticket.trained.prunable.dtype)
+    edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
+    more, shapes = ({"edge_weight": x.new_ones(5)}, ({0: arcs},)) if weighed else ({}, ())
+    edges = {"edge_index.npy": saved(lambda content: np.save(content, alive_arcs(ticket).numpy()))}
     with _quiet():
-        program = torch.onnx.export(_traced(ticket), dynamo=True, verbose=False)
-    assert program is not None
-    return {"model.onnx": program.model_proto.SerializeToString(), **_edge_index(ticket)}
+        program = torch.export.export(model, (x, edge_index), more, dynamic_shapes=({0: nodes}, {1: arcs}, *shapes))
+        if format == "torch-export":
+            return {"model.pt2": saved(partial(torch.export.save, program)), **edges}
+        made = torch.onnx.export(program, dynamo=True, verbose=False)
+    assert made is not None
+    return {"model.onnx": made.model_proto.SerializeToString(), **edges}
 
 
 FORMATS: dict[str, Callable[[Ticket], dict[str, bytes]]] = {
@@ -130,16 +147,6 @@ def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
         )
     features, layers = shrink(backbone.layers(ticket.trained_weights()))
     return features, layers, backbone.coefficients
-
-
-def _traced(ticket: Ticket) -> torch.export.ExportedProgram:
-    """The compact model for any number of nodes and arcs, from two up."""
-    model = TicketModel(*_parts(ticket)).eval()
-    x = torch.zeros(7, ticket.sizes["in_features"], dtype=ticket.trained.prunable.dtype)
-    edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-    nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
-    with _quiet():
-        return torch.export.export(model, (x, edge_index), dynamic_shapes=({0: nodes}, {1: arcs}))
 
 
 def _readme(ticket: Ticket, format: str) -> bytes:

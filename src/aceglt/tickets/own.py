@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import copy
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
 
 from aceglt.backbones import Backbone
 from aceglt.config.own import again, name_of
-from aceglt.errors import ConfigError, RunError, TicketError
-from aceglt.files import write_atomic
+from aceglt.errors import ConfigError, TicketError
 from aceglt.numerics.graph import Graph
+from aceglt.tickets.export import alive_arcs, saved, traced_files, write_folder
 
 if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
-
-FORMATS = ("pyg", "torch-export", "onnx")
 
 
 @dataclass(frozen=True)
@@ -128,83 +125,68 @@ def _takes_weight(module: Module) -> bool:
 def export_own(ticket: Ticket, out: str | Path, format: str, backbone: Any) -> Path:
     """A folder with the module's weights (pyg) or the traced module (torch-export, onnx), the alive edges, a README.
 
-    Raises ConfigError for an unknown format, RunError if `out` exists, TicketError if the module cannot be traced.
+    Raises what `export` does, and TicketError if the module cannot be traced.
     """
-    if format not in FORMATS:
-        raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
-    path, module = Path(out), module_of(ticket, backbone)
-    if path.exists():
-        raise RunError(f"{path} exists already; choose another folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
-        folder = Path(temporary) / path.name
-        folder.mkdir()
-        edges = ticket.graph.edges[:, ticket.masks.edges[0]]
-        arcs = edges if ticket.graph.directed else torch.cat([edges, edges.flip(0)], dim=1)
-        if format == "pyg":
-            torch.save(module.state_dict(), folder / "state_dict.pt")
-            torch.save(arcs, folder / "edge_index.pt")
-        else:
-            _write_traced(ticket, module, folder, format)
-            np.save(folder / "edge_index.npy", arcs.numpy())
-        write_atomic(folder / "README.md", _readme(ticket, format).encode())
-        folder.rename(path)
-    return path
+    module = module_of(ticket, backbone)
+
+    def made() -> dict[str, bytes]:
+        weighed = _takes_weight(module)
+        files = _weights(ticket, module) if format == "pyg" else _traced(ticket, module, format, weighed)
+        return {**files, "README.md": _readme(ticket, format, weighed).encode()}
+
+    return write_folder(ticket, out, format, made)
 
 
-def _write_traced(ticket: Ticket, module: Module, folder: Path, format: str) -> None:
-    x = torch.zeros(7, ticket.sizes["in_features"], dtype=ticket.trained.prunable.dtype)
-    edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-    nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
-    given: Sequence[Any] = (x, edge_index)
-    shapes: tuple[Any, ...] = ({0: nodes}, {1: arcs})
-    if _takes_weight(module):
-        given, shapes = (*given, x.new_ones(5)), (*shapes, {0: arcs})
+def _weights(ticket: Ticket, module: Module) -> dict[str, bytes]:
+    kept = {"state_dict.pt": module.state_dict(), "edge_index.pt": alive_arcs(ticket)}
+    return {name: saved(partial(torch.save, content)) for name, content in kept.items()}
+
+
+def _traced(ticket: Ticket, module: Module, format: str, weighed: bool) -> dict[str, bytes]:
     try:
-        program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
-        if format == "torch-export":
-            torch.export.save(program, folder / "model.pt2")
-            return
-        made = torch.onnx.export(program, dynamo=True, verbose=False)
-    except ImportError as problem:
-        raise ConfigError(f"the format onnx needs {problem.name}: pip install 'aceglt[export]'") from None
+        return traced_files(ticket, module, format, weighed)
+    except ConfigError:
+        raise
     except Exception as problem:
         reason = str(problem).strip().splitlines()
         told = f"{type(module).__name__} for {format} ({reason[0] if reason else type(problem).__name__})"
         raise TicketError(f"torch cannot trace {told}; the format pyg writes its weights") from None
-    assert made is not None
-    made.save(folder / "model.onnx", external_data=False)
 
 
-def _readme(ticket: Ticket, format: str) -> str:
+def _readme(ticket: Ticket, format: str, weighed: bool) -> str:
     module, _, kind = ticket.config.backbone.partition(":")
     module = "my_module" if module == "__main__" else module  # of a notebook
     sizes = ticket.sizes
+    ones = ", edge_weight=torch.ones(edge_index.shape[1], dtype=x.dtype)" if weighed else ""
+    more = ', "edge_weight": numpy.ones(edge_index.shape[1], x.dtype)' if weighed else ""
     use = {
         "pyg": f"""import torch
 from {module} import {kind.split(".")[0]}
 
 model = {kind}({sizes["in_features"]}, {sizes["out_features"]})  # as you make it
 model.load_state_dict(torch.load("state_dict.pt", weights_only=True))
+edge_index = torch.load("edge_index.pt", weights_only=True)
 with torch.no_grad():
-    outputs = model.eval()(x, torch.load("edge_index.pt", weights_only=True))""",
-        "torch-export": """import numpy, torch
+    outputs = model.eval()(x, edge_index{ones})""",
+        "torch-export": f"""import numpy, torch
 
 model = torch.export.load("model.pt2").module()
-outputs = model(x, torch.from_numpy(numpy.load("edge_index.npy")))""",
-        "onnx": """import numpy, onnxruntime
+edge_index = torch.from_numpy(numpy.load("edge_index.npy"))
+outputs = model(x, edge_index{ones})""",
+        "onnx": f"""import numpy, onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-outputs = session.run(None, {"x": x, "edge_index": numpy.load("edge_index.npy")})[0]""",
+edge_index = numpy.load("edge_index.npy")
+outputs = session.run(None, {{"x": x, "edge_index": edge_index{more}}})[0]""",
     }[format]
+    directions = "" if ticket.graph.directed else ", both directions of each,"
     return f"""# A graph lottery ticket
 
 {ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the prunable weights are 0
 and {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
-`x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges, both directions of each, of the graph of
-{ticket.graph.num_nodes} nodes that the ticket was found on. A model that takes `edge_weight` is given ones. The outputs
-[nodes, {sizes["out_features"]}] are logits.
+`x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges{directions} of the graph of
+{ticket.graph.num_nodes} nodes that the ticket was found on. The outputs [nodes, {sizes["out_features"]}] are logits.
 
 ```python
 {use}

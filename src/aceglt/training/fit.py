@@ -105,7 +105,7 @@ def fit(
     together), and processes share the parts of a step. `elements` makes what is trained; all weights are alive then.
     """
     backend, total = backend or choose(problem.device), masks.runs
-    size = backend.group_size(total, runs_at_once)
+    size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     places = _places(problem, labels_alone=soft is None)
 
@@ -148,9 +148,9 @@ class _Trainer:
         if parts.count > 1:
             self.val = val
             self.steps: Steps = partial(parts.steps, problem.graph)
-            if parts.by == "neighbours":
+            if parts.sampled:
                 layers = len(backbone.aggregation_widths)
-                self.steps = Sampler(parts, problem.graph, start.masks.edges, train.nodes, layers).steps
+                self.steps = Sampler(parts, problem.graph, start.masks.edges[0], train.nodes, layers).steps
             self.evaluated = Outputs(backend, backbone, val.graph, val.features, val.values(start.masks.edges), parts)
 
     def run(self, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
@@ -165,8 +165,9 @@ class _Trainer:
                 if watch(epoch, elements.scores()):
                     break
             if progress.over(epoch):
-                if observer is not None and epoch < epochs:  # what is left counts as done
-                    observer.on_epoch(epochs, epochs, (epochs - epoch) * self.start.masks.runs, progress.mean)
+                for left in range(epoch + 1, epochs + 1):  # counts as done
+                    if observer is not None:
+                        observer.on_epoch(left, epochs, self.start.masks.runs, progress.mean)
                 break
         self._judge(self._validate())
         progress.check(elements.finite())
@@ -258,8 +259,7 @@ class _Trainer:
     def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
         kernels, network = self.backend.kernels, self.backend.network(self.backbone)
         problem, aim, at = self.problem.part(part.nodes, part.edges), part.nodes, None
-        alive = self.start.masks.edges[:, part.edges] if part.drawn is None else part.drawn
-        graph = problem.graph.batch(alive, self.backbone.self_loops, kernels)
+        graph = problem.graph.batch(self.start.masks.edges[:, part.edges], self.backbone.self_loops, kernels)
         site = Site(graph, problem.features.using(kernels), Place(problem.graph, problem.features))
         if part.seeds is not None:  # the loss is theirs alone, and layers are computed where they depend on them
             aim, at = part.seeds, torch.searchsorted(part.nodes, part.seeds)

@@ -152,6 +152,8 @@ class Planner:
         graph = (self.problem.view("test") or self.problem).graph
         backbone, size = self.variant(again), torch.finfo(self.problem.x.dtype).bits // 8
         nodes, part_edges = self._part(partitions)
+        if partitions > 1 and self.config.training.partition_by == "neighbours":
+            runs = 1  # each is trained by itself
         footprint, widths = backbone.footprint, backbone.aggregation_widths
         per_node = footprint.per_node * sum(widths) + footprint.at_work * max(widths, default=0)
         step = footprint.per_edge * part_edges + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes

@@ -27,8 +27,6 @@ class Part:
     edges: Tensor  # [e]
     seeds: Tensor | None = None
     """[s] the nodes whose outputs the loss reads, in ascending order; None is all."""
-    drawn: Tensor | None = None
-    """[S, e] bool: the edges of each run, where runs draw among those that live; None is every edge that lives."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,14 @@ class Parts:
     _clusters: dict[int, tuple[Graph, Tensor]] = field(default_factory=dict, compare=False, repr=False)  # by graph
 
     @property
+    def sampled(self) -> bool:
+        """Whether parts are nodes with neighbours that are drawn, for each run among its alive edges."""
+        return self.count > 1 and self.by == "neighbours"
+
+    @property
     def exact(self) -> bool:
         """Whether outputs are made on the whole graph."""
-        return self.count == 1 or self.by == "neighbours"
+        return self.count == 1 or self.sampled
 
     def steps(self, graph: Graph, epoch: int | Tensor) -> list[list[Part]]:
         """The parts of each step of an epoch."""

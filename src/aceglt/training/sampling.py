@@ -22,13 +22,13 @@ _SHIFT = 1 << 20  # of a layer's draws, those that turn each node's list of neig
 
 
 class Sampler:
-    """Draws the parts of a group of runs, each among its alive edges [S, E]; the draws are the same for all runs."""
+    """Draws the parts of a run among its alive edges [E]; the draws are the same for all runs."""
 
     def __init__(self, parts: Parts, graph: Graph, alive: Tensor, seeds: Tensor | None, layers: int) -> None:
         """`seeds` [n] are the nodes to cut into parts; None is all."""
         self._parts, self._key, self._layers = parts, parts.key(graph), layers
         self._seeds = torch.arange(graph.num_nodes, device=alive.device) if seeds is None else seeds
-        self._arcs = [_Arcs(graph, run) for run in alive]
+        self._arcs = _Arcs(graph, alive)
 
     def steps(self, epoch: int | Tensor) -> Iterator[list[Part | None]]:
         """The parts of each step of an epoch, made when it is their turn; None where another process makes one."""
@@ -42,15 +42,8 @@ class Sampler:
             yield [self.part(cut[n].sort().values, rng.fold(key, n)) if n in mine else None for n in numbers]
 
     def part(self, seeds: Tensor, key: Tensor) -> Part:
-        """The part of these seeds [s], in ascending order."""
-        found = [self._around(arcs, seeds, key) for arcs in self._arcs]
-        if len(found) == 1:
-            return Part(*found[0], seeds)
-        nodes, edges = (torch.cat(parts).unique() for parts in zip(*found, strict=True))
-        return Part(nodes, edges, seeds, torch.stack([torch.isin(edges, mine) for _, mine in found]))
-
-    def _around(self, arcs: _Arcs, seeds: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes and edges that one run draws, in ascending order; marks are cheaper than sorts."""
+        """The part of these seeds [s], in ascending order; marks are cheaper than sorts."""
+        arcs = self._arcs
         layer = torch.zeros(arcs.num_nodes, dtype=torch.int16, device=seeds.device)  # from 1, that a node is reached by
         drawn = torch.zeros(arcs.num_edges, dtype=torch.bool, device=seeds.device)
         layer[seeds], reached = 1, seeds
@@ -59,7 +52,7 @@ class Sampler:
             layer[neighbours[layer[neighbours] == 0]] = number + 2
             reached = (layer == number + 2).nonzero().squeeze(1)
             drawn[edges] = True
-        return layer.nonzero().squeeze(1), drawn.nonzero().squeeze(1)
+        return Part(layer.nonzero().squeeze(1), drawn.nonzero().squeeze(1), seeds)
 
 
 class _Arcs:
