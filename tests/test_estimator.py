@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from samples import labels_data
 from search_samples import TINY, graph, search
 from test_own_search import Net
+from torch_geometric.data import Data
 
 import aceglt
 
@@ -23,6 +25,35 @@ def test_it_finds_what_search_finds() -> None:
     data = graph()
     assert torch.equal(found.predict(data), found.best_ticket_.predict(data).argmax(dim=1))
     assert found.score(data) == pytest.approx(found.best_ticket_.metrics["test"])
+
+
+def several_splits() -> Any:
+    data = graph()
+    for name in ("train_mask", "val_mask", "test_mask"):
+        mask = getattr(data, name)
+        setattr(data, name, torch.stack([mask, mask.flip(0)], dim=1))
+    return data
+
+
+def no_masks() -> Any:
+    data = graph()
+    del data.train_mask, data.val_mask, data.test_mask
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        (lambda: Data(**vars(labels_data())), {}),
+        (several_splits, {"split": "1"}),
+        (no_masks, {}),
+        (graph, {"metric": "macro_f1"}),
+    ],
+    ids=["several labels", "several splits", "no masks", "another metric"],
+)
+def test_the_score_is_the_searchs_own_metric_on_test_nodes(data: Any, settings: dict[str, Any]) -> None:
+    found = aceglt.TicketSearch(**{**QUICK, "method": "random", **settings}).fit(data())
+    assert found.score(data()) == pytest.approx(found.best_ticket_.metrics["test"])
 
 
 @pytest.mark.parametrize(("axis", "name"), [("model", "target_model"), ("graph", "target_graph")])

@@ -105,6 +105,9 @@ def test_backbone_method_loss_and_metric_of_ones_own(tmp_path: Path) -> None:
     assert result.results["metric"] == "recall"
     assert [level["epochs"]["select"] for level in result.results["levels"]] == [2, 2]
     ticket = result.tickets[-1]
+    saved = next(iter(sorted((tmp_path / "run" / "tickets").iterdir())))
+    assert repr(ticket).startswith("Ticket of halfway,")
+    assert repr(aceglt.Ticket.load(saved)).startswith("Ticket of halfway,")
     assert ticket.model_sparsity == pytest.approx(0.36, abs=0.01)
     assert result.results["levels"][1]["macs"] == ticket.sizes["macs"]
 

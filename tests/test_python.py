@@ -184,8 +184,14 @@ def test_a_plot_has_a_line_for_each_search(result: aceglt.SearchResult) -> None:
     other = search(method="random")
     names = [trace.name for trace in result.plot(other).data if trace.name]
     assert names == ["dense, test", "ugs (labels), test", "random, test"]
-    with pytest.raises(ConfigError, match="one plot is of one dataset"):
-        result.plot(search(axis="graph"))
+    panels = result.plot(search(axis="graph"))
+    assert {trace.xaxis for trace in panels.data} == {"x", "x2"}
+    assert [note.text for note in panels.layout.annotations] == [
+        "data gcn node accuracy joint",
+        "data gcn node accuracy graph",
+    ]
+    shown = [trace.name for trace in panels.data if trace.showlegend is not False and trace.name]
+    assert len(shown) == len(set(shown))
 
 
 def test_a_report_is_written_where_it_is_told(result: aceglt.SearchResult, tmp_path: Path) -> None:

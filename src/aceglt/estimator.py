@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from aceglt import datasets
 from aceglt.config.own import is_own
 from aceglt.errors import ConfigError
+from aceglt.problems import build_problem
 from aceglt.report.result import SearchResult
 from aceglt.runner import search
 from aceglt.tickets.ticket import Ticket
@@ -77,9 +79,13 @@ class TicketSearch:
         return found > 0.5 if self.best_ticket_.several else found.argmax(dim=1)
 
     def score(self, data: Any, y: None = None) -> float:
-        """The share of the data's test nodes whose class is predicted."""
-        right = (self.predict(data) == data.y.view(-1))[data.test_mask]
-        return float(right.double().mean())
+        """The metric of the search on the data's test nodes; one of your own is not known here."""
+        given = datasets.read(data, self.settings.get("data_root")) if isinstance(data, str) else data
+        found, config = self.predict_proba(given), self.best_ticket_.config
+        if config.metric is not None and is_own(config.metric):
+            raise ConfigError("score knows the metrics of aceglt; compute yours from predict_proba(data)")
+        outputs = found.double().logit(1e-15) if self.best_ticket_.several else found.double().clamp_min(1e-300).log()
+        return float(build_problem(config, given).measure(outputs[None], "test"))
 
     def __repr__(self) -> str:
         return f"TicketSearch({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"

@@ -430,6 +430,7 @@ class _Runner:
             several=problem.several,
             names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
             backend=self.search.backend.description,
+            method=self.search.method.name if is_own(self.config.method) else "",
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:

@@ -38,12 +38,24 @@ def sparsity_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure:
     return {**_against_sparsity(runs, traces, readings, yaxis), "ranges": shown}
 
 
-def as_plotly(figure: Figure) -> Any:
-    """The same for plotly in Python, with what is shown first."""
+def as_plotly(*figures: Figure, titles: Sequence[str]) -> Any:
+    """The same for plotly in Python, with what is shown first; several in panels side by side, with their titles."""
     from plotly.graph_objects import Figure as Drawing
+    from plotly.subplots import make_subplots
 
-    shown = [trace for trace in figure["traces"] if trace["visible"]]
-    return Drawing(shown, {**figure["layout"], "hovermode": "closest", "template": "plotly_white"})
+    shown = [[trace for trace in figure["traces"] if trace["visible"]] for figure in figures]
+    more = {"hovermode": "closest", "template": "plotly_white"}
+    if len(figures) == 1:
+        return Drawing(shown[0], {**figures[0]["layout"], **more})
+    panels, named = make_subplots(1, len(figures), subplot_titles=list(titles)), set[Any]()
+    for column, (figure, traces) in enumerate(zip(figures, shown, strict=True), start=1):
+        for trace in traces:
+            name = trace.get("name")
+            panels.add_trace({**trace, **({"showlegend": False} if name in named else {})}, 1, column)
+            named.add(name)
+        panels.update_xaxes(figure["layout"]["xaxis"], col=column)
+        panels.update_yaxes(figure["layout"]["yaxis"], col=column)
+    return panels.update_layout(more)
 
 
 def fluctuation_figure(runs: Sequence[RunView], colours: Sequence[int]) -> Figure | None:

@@ -149,14 +149,11 @@ def data_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
 
 
 def plot(views: Sequence[RunView]) -> Any:
-    """One plotly figure of runs of one setting; ConfigError where they differ in it."""
+    """A plotly figure, with a panel for each dataset, backbone, task, metric and axis."""
     groups = by_setting(distinct_names(views))
     if not groups:
         raise RunError("there are no levels to draw")
-    if len(groups) > 1:
-        settings = "; ".join(" ".join(group[0].setting) for group, _ in groups)
-        raise ConfigError(f"one plot is of one dataset, backbone, task, metric and axis, found {settings}; use report")
-    return as_plotly(sparsity_figure(*groups[0]))
+    return as_plotly(*(sparsity_figure(*group) for group in groups), titles=[" ".join(g[0].setting) for g, _ in groups])
 
 
 def sketch(views: Sequence[RunView]) -> str:

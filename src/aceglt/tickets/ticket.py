@@ -46,6 +46,7 @@ _PAYLOAD = {
     "sizes": dict.fromkeys(_SIZES, _POSITIVE),
     "several": FLAG,
     "backend": TEXT,
+    "method": TEXT,
     "graph": {"num_nodes": _POSITIVE, "num_edges": _POSITIVE, "directed": FLAG, "fingerprint": TEXT,
               "structure": TEXT, "edge_features": FLAG},
     "counts": {"weights": COUNT, "edges": COUNT},
@@ -86,6 +87,8 @@ class Ticket:
     """What a model of the user's own calls its weights; None for a built-in backbone."""
     backend: str = "unknown"
     """What trained it; another one gives the same to rounding only."""
+    method: str = ""
+    """The name of a method of the user's own; empty for a built-in one."""
 
     @property
     def model_sparsity(self) -> float:
@@ -102,7 +105,7 @@ class Ticket:
         width = "" if is_own(c.backbone) else f" with {c.backbone_options.hidden} hidden units"
         return "\n".join(
             [
-                f"Ticket of {c.label}, {network}{width} on {c.dataset}, {c.task} task",
+                f"Ticket of {self.method or c.label}, {network}{width} on {c.dataset}, {c.task} task",
                 f"level {self.level} of the {c.pruning.axis} axis, seed {self.seed}, preset {c.preset}, "
                 f"{c.training.epochs} epochs",
                 f"weights  {alive.weights:,} of {total.weights:,} ({percent(self.model_sparsity)} sparse)",
@@ -134,6 +137,7 @@ class Ticket:
             "sizes": dict(self.sizes),
             "several": self.several,
             "backend": self.backend,
+            **({"method": self.method} if self.method else {}),
             "graph": {**_facts(graph), "fingerprint": self.fingerprint, "edge_features": with_edge_features},
             **({} if self.names is None else {"names": self.names.plain()}),
             "counts": {"weights": alive.shape[0], "edges": self.masks.edges.shape[1]},
@@ -156,7 +160,7 @@ class Ticket:
         """
         payload, tensors = storage.read_tensors(Path(path), _KIND, FORMAT, TicketError)
         try:
-            schema.check({"backend": "", **payload}, _PAYLOAD, "ticket")
+            schema.check({"backend": "", "method": "", **payload}, _PAYLOAD, "ticket")
             needed = _PER_WEIGHT * payload["counts"]["weights"] + _PER_EDGE * payload["counts"]["edges"]
             check_claim(needed, os.path.getsize(path), "its masks", TicketError)
             return _from_parts(payload, tensors)
@@ -375,6 +379,7 @@ def _from_parts(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ti
         several=bool(payload["several"]),
         names=_names(payload.get("names"), masks, tensors) if is_own(config.backbone) else None,
         backend=payload.get("backend", "unknown"),
+        method=payload.get("method", ""),
     )
 
 
