@@ -6,7 +6,7 @@ what is built in (`methods/test_contract.py`); `test_adding.py` checks one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, is_dataclass
 from functools import cache
 from itertools import pairwise, product
@@ -394,14 +394,21 @@ COMBINATION_CHECKS = (
 )
 
 
-def combinations() -> list[tuple[str, str, str]]:
+ALL_TOGETHER = ("random", "ugs", "gebt", "ace")
+"""Methods that are checked with every backbone on every task; of others, what is neither on the first task nor with the
+first backbone is slow."""
+
+
+def combinations(methods: Iterable[str] = METHOD_ROWS, backbones: Iterable[str] = BACKBONE_ROWS) -> list[Any]:
     """The names of methods, backbones and tasks that are checked together."""
-    first = next(iter(BACKBONE_ROWS))
-    return [
-        (method, backbone, task)
-        for method, backbone, task in product(METHOD_ROWS, BACKBONE_ROWS, TASK_ROWS)
-        if backbone == first or not METHOD_ROWS[method].trains_as
-    ]
+    first, task_of_all = next(iter(BACKBONE_ROWS)), next(iter(TASK_ROWS))
+    made = []
+    for method, backbone, task in product(methods, backbones, TASK_ROWS):
+        row = METHOD_ROWS.get(method)
+        if backbone == first or row is None or not row.trains_as:
+            quick = method in ALL_TOGETHER or backbone == first or task == task_of_all
+            made.append(pytest.param(method, backbone, task, marks=() if quick else pytest.mark.slow))
+    return made
 
 
 def name_of(value: object) -> str:

@@ -11,6 +11,7 @@ import torch
 from adding.my_backbone import MeanSage
 from adding.my_method import Magnitude
 from contract import (
+    ALL_TOGETHER,
     BACKBONE_ROWS,
     COMBINATION_CHECKS,
     METHOD_CHECKS,
@@ -60,7 +61,7 @@ def test_an_added_method_is_searched_with_by_name_class_or_instance(method: obje
 
 
 @pytest.mark.parametrize("check", COMBINATION_CHECKS, ids=name_of)
-@pytest.mark.parametrize(("method", "task"), list(product(METHOD_ROWS, TASK_ROWS)))
+@pytest.mark.parametrize(("method", "task"), list(product(ALL_TOGETHER, TASK_ROWS)))
 def test_an_added_backbone_with_a_method_on_a_task(
     method: str, task: str, check: Callable[[Combination, Path], None], tmp_path: Path
 ) -> None:

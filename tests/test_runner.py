@@ -432,7 +432,7 @@ def test_a_full_disk_leaves_the_run_resumable(tmp_path: Path, monkeypatch: pytes
         ({"method": "ace", "method_options": {"rounds": "two"}}, "rounds must be a whole number"),
         ({"method": "ace", "method_options": {"resample": 1}}, "resample must be true or false"),
         ({"method": "ace", "method_options": {"temperature": float("inf")}}, "temperature must be finite"),
-        ({"method": "ace", "method_options": {"keep": "worst"}}, "unknown ace: keep 'worst'; known are last, best"),
+        ({"method": "ace", "method_options": {"keep": "worst"}}, "ace: unknown keep 'worst'; known are last, best"),
         ({"target_model": 0.5, "prune_model": 1e-300, "lr": -1}, "lr must be above 0"),
         ({"seeds": 10**9}, "seeds must be 1000 or fewer"),
         ({"seeds": []}, "at least one seed"),

@@ -165,7 +165,7 @@ def test_a_reading_without_its_options_is_refused(reading: Any) -> None:
 
 
 def test_a_reading_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown ace: reading 'published'; known are default, literal, topk, code"):
+    with pytest.raises(ConfigError, match="ace: unknown reading 'published'; known are default, literal, topk, code"):
         resolve(method_options={"reading": "published"})
 
 

@@ -376,7 +376,7 @@ def test_a_side_with_nothing_pruned_exchanges_nothing() -> None:
         ({"exchange": 1.1}, r"ace: exchange must be in \(0, 1\], found 1.1"),
         ({"temperature": -0.5}, "ace: temperature must be 0 or more, found -0.5"),
         ({"threshold": 1.5}, r"ace: threshold must be in \[0, 1\], found 1.5"),
-        ({"keep": "first"}, "unknown ace: keep 'first'; known are last, best, trained"),
+        ({"keep": "first"}, "ace: unknown keep 'first'; known are last, best, trained"),
         ({"replacement": True}, "ace: replacement draws need a temperature above 0"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_run_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished
     tiny("table1", **ONE)
     path = next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent
     with RunDir(path) as run:
-        run.claim(run.read_config().replace(levels=3), read_json(run.config)["data"])
+        run.claim(run.read_config().replace(levels=3), read_json(run.config)["data"], "none")
     assert len(tiny("table1", **ONE, levels=3).results["cora/gcn/model/ugs"]["levels"]) == 3
 
 

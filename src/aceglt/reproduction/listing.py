@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from aceglt import datasets
 from aceglt.config import Config
@@ -121,7 +122,7 @@ def _shown(table: Table) -> RichTable:
     for line in table.lines:
         if line.labels[:-1] in begun:
             entries = [(e.text + "*" * e.star, styles[e.mark]) for e in line.entries]
-            shown.add_row(*line.labels, *(f"[{style}]{text}[/]" if style and text else text for text, style in entries))
+            shown.add_row(*line.labels, *(Text(text, style) for text, style in entries))
     return shown
 
 
