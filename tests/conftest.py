@@ -16,6 +16,15 @@ pytest.register_assert_rewrite("contract")
 torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
 
 
+LONGEST = ("test_contract", "test_docs", "test_reproduce", "test_agreement", "test_runs", "test_resume", "test_kills")
+"""Modules that begin first, so that no worker ends long after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of the campaign, whatever of it was run."""
     rows = getattr(sys.modules.get("campaign"), "ROWS", [])
