@@ -19,6 +19,7 @@ from aceglt import runner
 from aceglt.config import Config
 from aceglt.errors import ConfigError, RunError
 from aceglt.methods.build import build_method
+from aceglt.report.result import sketch
 from aceglt.runs.directory import RunDir
 from aceglt.searches.progress import SearchProgress
 
@@ -192,6 +193,12 @@ def test_a_plot_has_a_line_for_each_search(result: aceglt.SearchResult) -> None:
     ]
     shown = [trace.name for trace in panels.data if trace.showlegend is not False and trace.name]
     assert len(shown) == len(set(shown))
+
+
+def test_a_picture_has_a_panel_for_each_setting(result: aceglt.SearchResult) -> None:
+    one, two = sketch([result.view]), sketch([result.view, search(axis="graph").view])
+    assert (one.count("<svg"), one.count("<p>")) == (1, 0)
+    assert (two.count("<svg"), two.count("<p>")) == (2, 2)
 
 
 def test_a_report_is_written_where_it_is_told(result: aceglt.SearchResult, tmp_path: Path) -> None:

@@ -157,10 +157,16 @@ def plot(views: Sequence[RunView]) -> Any:
 
 
 def sketch(views: Sequence[RunView]) -> str:
-    """A small picture of runs of one setting, by their means."""
-    with_levels = [view for view in views if view.levels]
-    if not with_levels or len({view.setting for view in with_levels}) > 1:
-        return ""
+    """A small picture of runs for each dataset, backbone, task, metric and axis, by their means."""
+    groups: dict[tuple[str, ...], list[RunView]] = {}
+    for view in views:
+        if view.levels:
+            groups.setdefault(tuple(view.setting), []).append(view)
+    titles = {setting: f"<p>{escape(' '.join(setting))}</p>" if len(groups) > 1 else "" for setting in groups}
+    return "".join(titles[setting] + _picture(group) for setting, group in groups.items())
+
+
+def _picture(with_levels: Sequence[RunView]) -> str:
     first = with_levels[0]
     reading = first.readings[0]
     lines = {
