@@ -56,7 +56,8 @@ def check_files(result: Reproduction, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cells"),
-    [("table1", "cora/gcn"), ("table2", "cora/gcn"), ("figure1", ()), ("figureS1", ()), ("figureS2", "cora/gin"),
+    [("table1", "cora/gcn/model"), ("table2", "cora/gcn"), ("figure1", ()), ("figureS1", ()),
+     ("figureS2", "cora/gin/graph"),
      ("tableS8", "citeseer/gcn"), ("figureS6", "gcn/graph/model-40")],
 )  # fmt: skip
 def test_a_part_of_a_table_or_figure(name: str, cells: Any, tiny: Reproduce, tmp_path: Path) -> None:
