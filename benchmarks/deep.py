@@ -102,15 +102,22 @@ def pyg_epoch(problem: Any, backbone: Backbone, form: str) -> Callable[[], None]
     correct = torch.zeros((), device=device)
 
     def epoch() -> None:
-        model.train()
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(x, adjacency)[train], y[train]).backward()
-        optimiser.step()
-        model.eval()
-        with torch.no_grad():
-            correct.copy_((model(x, adjacency)[val].argmax(dim=1) == y[val]).float().mean())
+        outputs = pyg_step(model, optimiser, x, adjacency, y, train)
+        correct.copy_((outputs[val].argmax(dim=1) == y[val]).float().mean())
 
     return epoch
+
+
+def pyg_step(model: Any, optimiser: Any, x: Tensor, adjacency: Tensor, y: Tensor, train: Any) -> Tensor:
+    """A step of Adam on the training nodes, and what the model gives for all nodes after it."""
+    model.train()
+    optimiser.zero_grad()
+    torch.nn.functional.cross_entropy(model(x, adjacency)[train], y[train]).backward()
+    optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        outputs: Tensor = model(x, adjacency)
+    return outputs
 
 
 def seconds(work: Callable[[], None], device: torch.device) -> float:

@@ -24,6 +24,7 @@ from aceglt.problems import build_problem
 from aceglt.searches.statistics import mean_std
 from aceglt.tickets.plain import plain_model
 from aceglt.training.setup import build_backbone, pick_device
+from benchmarks.deep import pyg_step
 
 
 def ours(dataset: str, backbone: str, split: str | None, seeds: int, device: str, root: str | None) -> dict[str, Any]:
@@ -58,13 +59,7 @@ def _train(problem: Any, config: Config, seed: int) -> tuple[float, int]:
     x, y, train = problem.x.to_dense(), problem.y, problem.reads("train")
     best, test, at, patience = -1.0, 0.0, 0, training.early_stopping or training.epochs
     for epoch in range(1, training.epochs + 1):
-        model.train()
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(x, adjacency)[train], y[train]).backward()
-        optimiser.step()
-        model.eval()
-        with torch.no_grad():
-            outputs = model(x, adjacency)[None]
+        outputs = pyg_step(model, optimiser, x, adjacency, y, train)[None]
         val = float(problem.measure(outputs, "val"))
         if val > best:
             best, test, at = val, float(problem.measure(outputs, "test")), epoch
