@@ -1,13 +1,14 @@
 """The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
 keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than the default's, on
-validation nodes alone; `exchange` tries another exchange, on validation nodes that chose nothing; `measure` looks at
-scores and teachers."""
+validation nodes alone, and `equal` does so for the published methods; `exchange` tries another exchange, on validation
+nodes that chose nothing; `measure` looks at scores and teachers."""
 
 from __future__ import annotations
 
 import argparse
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,9 +16,10 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
-from study import exchanges, measure, page
-from study.cells import PARTS, ROOT, collect
-from study.tune import FOLDS, RECORD, SEEDS, tune
+from study import equal, exchanges, measure, page
+from study.cells import PARTS, ROOT, collect, search_one
+from study.tune import FOLDS, RECORD, SEEDS, read, tune
+from study.workers import side_by_side
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,15 +50,19 @@ def main(arguments: list[str] | None = None) -> None:
         "--fold", action="append", type=int, help="repeatable; 0 is the split of the data [default: 0 to 3]"
     )
     tuned.add_argument("--seeds", type=int, default=SEEDS, help=f"[default: {SEEDS}]")
+    equally = commands.add_parser("equal", help=f"twelve settings for each published method; adds to {equal.RECORD}")
     tried = commands.add_parser("exchange", help=f"try an exchange and add to {exchanges.RECORD}")
     tried.add_argument("dataset")
     tried.add_argument("axis", choices=("model", "graph"))
     tried.add_argument("exchange", choices=exchanges.EXCHANGES)
     tried.add_argument("--fold", action="append", type=int, help="repeatable [default: 0]")
     measured = commands.add_parser("measure", help="write results/score-spread.csv and results/teacher-validation.csv")
-    for command in (searched, tuned, tried):
+    for command in (searched, equally):
+        command.add_argument("--workers", type=int, default=1, help="searches at once, a process each [default: 1]")
+        command.add_argument("--seconds", type=float, help="give up what is not done by then")
+    for command in (searched, tuned, tried, equally):
         command.add_argument("--device", default="auto", help="[default: auto]")
-    for command in (searched, tuned, tried, measured):
+    for command in (searched, tuned, tried, equally, measured):
         command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
     try:
@@ -78,7 +84,23 @@ def _do(given: argparse.Namespace) -> None:
         place = {"device": given.device, "data_root": given.data_root}
         seeds = read_seeds(given.seeds)
         assert seeds is not None
-        PARTS[given.part].search(given.out, given.cell, seeds, Progress(Console(stderr=True)), **place)
+        part = PARTS[given.part]
+        if given.workers == 1:
+            part.search(given.out, given.cell, seeds, Progress(Console(stderr=True)), **place)
+            return
+        wanted = part.searches(given.cell, seeds)
+        work = partial(search_one, given.out, place)
+        for (cell, _), failure in side_by_side(work, wanted, given.workers, given.seconds):
+            print(f"{cell.name}: {failure or 'done'}", flush=True)
+    elif given.command == "equal":
+        lines = read(equal.RECORD)
+        missing = equal.tasks(lines, given.device, given.data_root)
+        for task, found in side_by_side(equal.search, missing, given.workers, given.seconds):
+            if isinstance(found, Exception):
+                print(f"{task}: {found!r}", flush=True)
+            else:
+                lines.append(found)
+                equal.write(lines)
     elif given.command == "tune":
         place = {"device": given.device, "data_root": given.data_root}
         for line in tune(given.dataset, given.axis, given.fold or FOLDS, given.set, given.seeds, **place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,7 @@ from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
 from aceglt.reproduction.summary import FIRED
 from aceglt.runs.directory import read_json
+from study import equal
 
 ROOT = Path("results")
 DRAWS, ONE_SHOT = "draws", "one-shot"
@@ -51,8 +53,13 @@ class Part:
         self, root: Path, names: Sequence[str], seeds: Sequence[int] | int, observe: Observe, **place: Any
     ) -> None:
         """Search what a reproduction's folder still lacks of the cells that have these names, or parts of names."""
-        for cell, scale in product(pick(self.name, self.cells, names), self.scales):
-            complete(root / "runs", cell, replace(scale, seeds=seeds), observe, **place)
+        for cell, scale in self.searches(names, seeds):
+            complete(root / "runs", cell, scale, observe, **place)
+
+    def searches(self, names: Sequence[str], seeds: Sequence[int] | int) -> list[tuple[Cell, Scale]]:
+        """Those of the cells that have these names, or parts of names, on so many seeds."""
+        wanted = product(pick(self.name, self.cells, names), self.scales)
+        return [(cell, replace(scale, seeds=seeds)) for cell, scale in wanted]
 
     def command(self, cell: Cell, scale: Scale, seeds: Sequence[int]) -> str:
         """What searches a cell of it."""
@@ -77,12 +84,63 @@ def _gcn() -> list[Cell]:
     return [cell for cell in exhibit("table1").cells if cell.backbone == "gcn"]
 
 
+def _also_allowed() -> list[Cell]:
+    """What else the paper's text allows of the top-K reading, on one cell of each axis."""
+    ways: dict[str, dict[str, Any]] = {
+        "last-epoch": {"score_epoch": "last", "method_options": {"reading": "topk"}},
+        "small-noise": {"method_options": {"reading": "topk", "temperature": 0.001}},
+        "carried": {"method": "study.methods:Carried"},
+    }
+    return [
+        Cell(dataset, "gcn", axis, "ace", variant=variant, settings=settings)
+        for (dataset, axis), (variant, settings) in product((("citeseer", "model"), ("cora", "graph")), ways.items())
+    ]
+
+
+def _tuned() -> list[Cell]:
+    """Each method of the paper with the best of its twelve settings."""
+    found = {method: equal.tuned(method) for method in equal.METHODS}
+    settings = {method: equal.grid(method)[name] for method, name in found.items() if name is not None}
+    return [
+        Cell(dataset, "gcn", axis, method, variant="tuned", settings=settings[method])
+        for dataset, axis, method in product(SMALL, PAPER_AXES, settings)
+    ]
+
+
+def _gat() -> list[Cell]:
+    """GAT of Table 1 at a learning rate that gives a sound dense model."""
+    wanted = {"", "teacher", "default"}
+    cells = [c for c in exhibit("table1").cells if c.backbone == "gat" and c.method in ("ugs", "ace")]
+    return [replace(c, settings={**c.settings, "lr": 0.005}) for c in cells if c.variant in wanted]
+
+
+def _pairs() -> list[Cell]:
+    """The default and the same scores without exchange, on graphs that had no part in choosing it."""
+    return [
+        Cell(dataset, "gcn", axis, method, variant=variant, settings=_SPLITS.get(dataset, {}))
+        for dataset, axis, (method, variant) in product(GRAPHS, PAPER_AXES, (("ugs", "teacher"), ("ace", "default")))
+    ]
+
+
+GRAPHS = (
+    "amazon-computers", "amazon-photo", "coauthor-cs", "minesweeper", "squirrel-filtered", "tolokers", "wordnet",
+)  # fmt: skip
+_SPLITS = {"squirrel-filtered": {"split": "0"}}
 TABLE1 = Part.of("table1")
 SPLITS = Part("splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)], "table1")
 EQUAL_COST = Part("equal-cost", _equal_cost())
+ALLOWED = Part("allowed", _also_allowed())
+TUNED = Part("tuned", _tuned())
+GAT = Part("gat", _gat())
+PAIRS = Part("pairs", _pairs(), (Scale("default", levels=20),))
 FURTHER = tuple(map(Part.of, ("table2", "figure4", "tableS3", "tableS4", "tableS6")))
 """Further tables and figures of the paper."""
-PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST, *FURTHER)}
+PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST, ALLOWED, TUNED, GAT, PAIRS, *FURTHER)}
+
+
+def search_one(root: Path, place: Results, searched: tuple[Cell, Scale]) -> None:
+    """A search of a part in a process of its own."""
+    complete(root / "runs", *searched, lambda cell, config: nullcontext(), **place)
 
 
 def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]:

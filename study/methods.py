@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from aceglt.methods import Level, Selection, Ugs
+from aceglt.config.methods import complete
+from aceglt.methods import Ace, Level, Selection, Ugs
 from aceglt.methods.base import TrainScores, best_of, require
 from aceglt.methods.random import drop_at_random
 from aceglt.numerics.masks import SIDES, Masks, Scores
@@ -67,3 +68,39 @@ def repeated(train_scores: TrainScores, times: int) -> TrainScores:
 def mean(scores: list[Scores]) -> Scores:
     """Of several trainings, element by element."""
     return Scores(*(torch.stack([each.of(side) for each in scores]).mean(dim=0) for side in SIDES))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """ACE with top-K, whose scores are carried from round to round: an element's is the mean of this round's and of
+    what it had, while it stays in its part."""
+
+    name: ClassVar[str] = "carried"
+    batches: ClassVar[int] = 2
+
+    def select(self, level: Level) -> Selection:
+        return self._ace().select(replace(level, train_scores=carried(level.train_scores)))
+
+    def cost(self, epochs: int) -> int:
+        return self._ace().cost(epochs)
+
+    def _ace(self) -> Ace:
+        return Ace(**complete("ace", {"reading": "topk"}))
+
+
+def carried(train_scores: TrainScores) -> TrainScores:
+    """Trainings of scores that remember, from the second batch of the same masks' size on."""
+    last: dict[int, tuple[Masks, Scores]] = {}
+
+    def train(masks: Masks, epochs: int, phase: str, *, weights: bool = True, watch: Watch | None = None) -> Fit:
+        fit = train_scores(masks, epochs, phase, weights=weights, watch=watch)
+        assert fit.scores is not None
+        scores = fit.scores
+        if masks.runs in last:
+            before, old = last[masks.runs]
+            stayed = {side: masks.of(side) & before.of(side) for side in SIDES}
+            scores = Scores(*(torch.where(stayed[s], (scores.of(s) + old.of(s)) / 2, scores.of(s)) for s in SIDES))
+        last[masks.runs] = masks, scores
+        return replace(fit, scores=scores)
+
+    return train
