@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/planetoid),)
 export ACEGLT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check campaign campaign-gpu bench clean
+.PHONY: demo test check docs campaign campaign-gpu bench clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("aceglt needs Python 3.10 or newer, this is " + sys.version) if sys.version_info < (3, 10) else None'
@@ -30,14 +30,21 @@ check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-campaign: $(VENV)/.installed  ## kills, faults and fuzzed inputs for hours; ends with one table (docs/reliability.md)
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation, into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+campaign: $(VENV)/.installed  ## kills, faults and fuzzed inputs for hours; ends with one table (docs/science/reliability.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_kills.py tests/test_faults.py tests/fuzz tests/training/test_memory.py
 
 campaign-gpu: $(VENV)/.installed  ## its part for a GPU
 	$(BIN)/python -m pytest -m gpu tests/training/test_determinism.py tests/training/test_memory.py tests/tickets/test_evaluation.py
 
 bench: $(VENV)/.installed  ## time and memory of training on this machine
-	$(BIN)/python -m benchmarks --json benchmarks/cpu.json --plots docs/performance
+	$(BIN)/python -m benchmarks --json benchmarks/cpu.json --plots docs/science/performance
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -1,5 +1,5 @@
-"""Tables and plots of the kept results: docs/study/table1.md, one plot per backbone, results/PART/levels.csv, the
-tables in docs/study.md, its appendix and README.md, and docs/study/NAME.md of further tables and figures of the
+"""Tables and plots of the kept results: results/PART/levels.csv, the tables in docs/science/study.md and README.md, and
+in docs/science/study/ table1.md, one plot per backbone, the appendix, and NAME.md of further tables and figures of the
 paper."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMES = {
 }  # fmt: skip
 _NONE = "…"  # not searched
 HEADLINES = ("cost",)
-"""Tables of docs/study.md; the others are in its appendix."""
+"""Tables of docs/science/study.md; the others are in its appendix."""
 EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
 """Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
@@ -57,7 +57,7 @@ _COLOURS = dict(
 )
 
 _HEAD = """\
-Made by `python -m study page` from the files in [results/table1](../../results/table1), which hold the commands;
+Made by `python -m study page` from the files in [results/table1](../../../results/table1), which hold the commands;
 [study.md](../study.md) says what it means. Test accuracy in percent, mean ± standard deviation over seeds.
 
 - *Mean*: over the levels above {model:.0f} % model or {graph:.0f} % graph sparsity, the highest in bold. A star:
@@ -68,7 +68,10 @@ Made by `python -m study page` from the files in [results/table1](../../results/
 
 
 def write(
-    folder: Path = ROOT, docs: Path = Path("docs/study"), record: Path = RECORD, readme: Path = Path("README.md")
+    folder: Path = ROOT,
+    docs: Path = Path("docs/science/study"),
+    record: Path = RECORD,
+    readme: Path = Path("README.md"),
 ) -> None:
     """Everything that is made of the kept results."""
     found = groups(list(load(TABLE1, folder)))
@@ -101,7 +104,7 @@ def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
-    """The tables of docs/study.md and its appendix by name, as far as there is something to show."""
+    """The tables of docs/science/study.md and its appendix by name, as far as there is something to show."""
     table1, equal = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
     found, splits = groups(table1), groups(pooled(list(load(SPLITS, folder))))
     beside = {(result["dataset"], result["backbone"], result["axis"]) for result in equal}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from aceglt.runner import search
 from aceglt.sweeps.grid import plan, read_grid
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS_SITE = runpy.run_path(str(ROOT / "tools" / "docs_site.py"))
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
@@ -49,7 +51,8 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def with_blocks(language: str) -> list[Any]:
-    return [pytest.param(page, id=page.name) for page in PAGES if any(kind == language for kind, _ in blocks(page))]
+    having = [page for page in PAGES if any(kind == language for kind, _ in blocks(page))]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in having]
 
 
 @pytest.fixture
@@ -139,15 +142,26 @@ def shortened(words: list[str]) -> list[str]:
     return [*words, *extra.get(words[0], [])]
 
 
-def test_every_command_is_in_the_reference() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
+def test_every_command_is_in_the_reference_with_its_options() -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     assert names == set(re.findall(r"^## (\w+)$", text, re.MULTILINE))
+    assert names == set(re.findall(r"^<!-- options of (\w+) -->$", text, re.MULTILINE))
+    for name in names:
+        shown = CliRunner().invoke(app, [name, "--help-all" if name in ("search", "tune") else "--help"]).output
+        table = DOCS_SITE["options"](name)
+        assert [word for word in re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE) if word not in table] == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    text = (ROOT / "docs" / "api.md").read_text()
-    assert [name for name in aceglt.__all__ if name != "__version__" and f"`{name}" not in text] == []
+    text = (ROOT / "docs" / "reference" / "api.md").read_text()
+    assert [name for name in aceglt.__all__ if name != "__version__" and f"::: aceglt.{name}\n" not in text] == []
+
+
+def test_links_out_of_the_documentation_lead_to_the_repository_or_become_paths() -> None:
+    text, outside = "[the record](../../results/a.csv), [Files](../reference/files.md)", DOCS_SITE["outside"]
+    assert outside(text, "science/study.md", None).startswith("the record (`results/a.csv`), [Files](")
+    assert "](https://x/blob/main/results/a.csv)," in outside(text, "science/study.md", "https://x/")
 
 
 def test_links_between_pages_lead_somewhere() -> None:

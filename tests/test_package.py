@@ -22,7 +22,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 @pytest.mark.parametrize(
     ("file", "pattern"),
-    [("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^version: (.+)$"), ("CHANGELOG.md", r"^## (\S+)")],
+    [("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^version: (.+)$"), ("CHANGELOG.md", r"^## (\d\S*)")],
 )
 def test_the_version_is_the_same_everywhere(file: str, pattern: str) -> None:
     found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
@@ -34,7 +34,7 @@ def test_every_dependency_is_bounded_and_justified() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     needed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     assert needed is not None
-    table = (ROOT / "docs" / "dependencies.md").read_text()
+    table = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
     for line in needed[1].splitlines():
         bounds = re.fullmatch(r'  "(\w+)>=([\d.]+),<([\d.]+)(; .*)?",', line)
         assert bounds is not None, line

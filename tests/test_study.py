@@ -197,11 +197,12 @@ def test_what_is_kept_is_of_the_study_as_it_is_now() -> None:
 def test_pages_are_made_of_what_is_kept() -> None:
     found = groups(list(cells.load(cells.TABLE1, KEPT)))
     backbones = list(dict.fromkeys(group.backbone for group in found))
-    assert (ROOT / "docs/study/table1.md").read_text() == page.page(found, backbones)
+    assert (ROOT / "docs/science/study/table1.md").read_text() == page.page(found, backbones)
     for part in cells.PARTS.values():
         if kept := cells.by_cell(part, KEPT):
             assert (KEPT / part.name / "levels.csv").read_text() == levels_csv(kept)
-    text = "".join((ROOT / name).read_text() for name in ("docs/study.md", "docs/study/appendix.md", "README.md"))
+    pages = ("docs/science/study.md", "docs/science/study/appendix.md", "README.md")
+    text = "".join((ROOT / name).read_text() for name in pages)
     tables = page.tables(KEPT, ROOT / tune.RECORD) | {"sparsest": page.sparsest(found)}
     assert {"accuracy", "winners", "folds"} <= set(tables)
     for name, table in tables.items():
@@ -215,7 +216,7 @@ def test_further_tables_and_figures_have_pages_of_what_is_kept() -> None:
     assert len(kept["table2"]) == 0  # searched with another reading than the preset's, so not kept
     assert len(kept["tableS8"]) == 24
     for name, found in kept.items():
-        path = ROOT / "docs/study" / f"{name}.md"
+        path = ROOT / "docs/science/study" / f"{name}.md"
         plots = [f"{name}.png"] if exhibit(name).plot else []
         assert path.read_text() == page.exhibit_page(exhibit(name), found, plots) if found else not path.exists()
 

@@ -25,7 +25,7 @@ class TicketSearch:
     After `fit`: `result_` (the `SearchResult`), `best_ticket_` (the strict winner or, where no level wins, the best on
     validation of those that were kept) and `wins_` (whether it is a winner).
 
-    Example:
+    Examples:
         >>> search = aceglt.TicketSearch(backbone="gcn", method="random", target=0.3, seeds=1, epochs=2).fit(data)
         >>> search.best_ticket_.level <= len(search.result_.results["levels"])
         True

@@ -85,8 +85,8 @@ def search(
 
     Args:
         data: a PyG `Data` with x, edge_index, y and the three masks (for link prediction x and edge_index are
-            enough), and edge_weight and edge_attr where edges have them (see docs/files.md); or the name of a dataset,
-            as `dataset` has it, which is loaded without it.
+            enough), and edge_weight and edge_attr where edges have them (docs/guides/own-graph.md); or the name of a
+            dataset, as `dataset` has it, which is loaded without it.
         out: run directory. With it, everything is written there and an interrupted or finished search continues, with
             more levels or more seeds where these are asked for; without it, nothing is written.
         device: "cpu", "cuda", "cuda:1" …, or "auto".
@@ -102,9 +102,9 @@ def search(
         report: whether a run directory gets its report.html.
         command: how to repeat the search, for the report; without it, this call.
         settings: fields of `Config`, such as dataset, backbone, method, task, axis, levels, seeds, epochs, signal,
-            directed, split. What is your own is given as an object or as "module:attribute" (docs/own-model.md):
-            `backbone` a torch.nn.Module (class, factory, instance), `method` a class or instance, `loss` and `metric`
-            functions.
+            directed, split. What is your own is given as an object or as "module:attribute"
+            (docs/guides/own-model.md): `backbone` a torch.nn.Module (class, factory, instance), `method` a class or
+            instance, `loss` and `metric` functions.
 
     Returns:
         The results; `.best` is the winning ticket.
@@ -112,7 +112,7 @@ def search(
     Raises:
         AcegltError: something given is wrong; the message says what.
 
-    Example:
+    Examples:
         >>> result = aceglt.search(data, method="ugs", levels=2, seeds=2, epochs=3, tickets="all")
         >>> [level["level"] for level in result.results["levels"]]
         [1, 2]

@@ -50,7 +50,7 @@ def _check_seeds(name: str, seeds: tuple[int, ...]) -> None:
 class Config(Group):
     """Everything that determines the result of a search. It is made of keywords without groups: `Config(lr=0.1)`.
 
-    Example:
+    Examples:
         >>> aceglt.Config(lr=0.1).replace(method="ugs").label
         'ugs (teacher)'
     """
@@ -68,7 +68,7 @@ class Config(Group):
         one_of(*METHOD_OPTIONS, or_own=True), shown=True, keyword="Any",
     )  # fmt: skip
     method_options: Mapping[str, Any] = score_setting(
-        None, "A hyper-parameter of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/methods.md lists them).",
+        None, "An option of the method as NAME=VALUE, e.g. rounds=6 (repeatable; docs/concepts/methods.md lists them).",
         options=["--method-option", "-m"],
     )  # fmt: skip
     """All hyper-parameters of the method."""

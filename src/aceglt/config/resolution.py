@@ -19,7 +19,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
 
     Choices that are None count as not made. `seeds` may be a number: that many seeds from 0.
 
-    Example:
+    Examples:
         >>> aceglt.resolve("quick", method="ugs", seeds=2).training.epochs
         100
     """

@@ -71,8 +71,9 @@ KNOWN = {
 def load(name_or_path: str, data_root: str | Path | None = None) -> LoadedData:
     """Load a dataset as a PyG `Data`; see `read` for what there is.
 
-    >>> load("CiteSeer").x.shape
-    torch.Size([3327, 3703])
+    Examples:
+        >>> load("CiteSeer").x.shape
+        torch.Size([3327, 3703])
     """
     from aceglt.datasets.pyg import as_data
 

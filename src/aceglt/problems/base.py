@@ -83,7 +83,7 @@ class Problem(ABC):
         `options` are the task's own, as `Config.task_options` has them, and for nodes the name of a `metric`.
         Raises DataError with the first thing that is wrong.
 
-        Example:
+        Examples:
             >>> aceglt.Problem.from_data(data).metric
             'accuracy'
         """

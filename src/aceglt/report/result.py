@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SearchResult:
     """What a search found.
 
-    Example:
+    Examples:
         >>> result = aceglt.search(data, method="random", levels=1, seeds=2, epochs=2)
         >>> result
         random on data, gcn, model axis, node task: 1 level, 2 seeds, accuracy in %
@@ -63,7 +63,7 @@ class SearchResult:
     def to_dataframe(self) -> DataFrame:
         """A row for each level (0 is dense) and seed, as a pandas data frame.
 
-        Example:
+        Examples:
             >>> aceglt.search(data, method="random", levels=1, seeds=2, epochs=2).to_dataframe()[["level", "seed"]]
                level  seed
             0      0     0
@@ -76,7 +76,7 @@ class SearchResult:
     def plot(self, *others: SearchResult) -> Any:
         """Quality against sparsity as a plotly figure, with those of other searches of the same setting beside it.
 
-        Example:
+        Examples:
             >>> result = aceglt.search(data, method="random", levels=1, seeds=2, epochs=2)
             >>> result.plot().layout.xaxis.title.text
             'weights pruned (%)'
@@ -86,7 +86,7 @@ class SearchResult:
     def report(self, path: str | Path, *others: SearchResult) -> Path:
         """Write the HTML report of the search, or of several side by side, and return where it is.
 
-        Example:
+        Examples:
             >>> aceglt.search(data, method="random", levels=1, seeds=2, epochs=2).report("report.html")
             PosixPath('report.html')
         """
@@ -123,7 +123,7 @@ def load_run(path: str | Path) -> SearchResult:
     Raises:
         AcegltError: there is no run, or a file of it is damaged.
 
-    Example:
+    Examples:
         >>> _ = aceglt.search(data, method="random", levels=1, seeds=2, epochs=2, out="run")
         >>> aceglt.load_run("run").results["label"]
         'random'

@@ -259,6 +259,6 @@ def print_datasets(console: Console, data_root: Path | None) -> None:
             console.print(f"{name}: {where}", highlight=False, soft_wrap=True)
     console.print(
         "Any other graph: --dataset FILE.npz with x, edge_index, y and, if you have a split, train_mask, val_mask and "
-        "test_mask (docs/files.md).",
+        "test_mask (docs/guides/own-graph.md).",
         highlight=False,
     )

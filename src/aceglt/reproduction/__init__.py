@@ -66,9 +66,12 @@ def reproduce(
         out: folder for the runs, shared by all tables and figures, and for one folder per table or figure.
         cells: part of it, such as "cora/gcn" or ["ugs", "default"]; all unless given.
         seeds: how many, or which.
-        levels, epochs: fewer than the paper's, to try it out; epochs of refinement shrink in proportion.
+        levels: fewer than the paper's, to try it out.
+        epochs: likewise; epochs of refinement shrink in proportion.
         preset: whose settings; "paper" is the paper's own.
-        device, data_root, runs_at_once: as of `aceglt.search`.
+        device: as of `aceglt.search`.
+        data_root: likewise.
+        runs_at_once: likewise.
         search: False makes the table from what is there.
         observe: called with each cell and its configuration before it is searched; gives a context manager whose
             value is told about progress.
@@ -77,7 +80,7 @@ def reproduce(
     Raises:
         AcegltError: something given is wrong, or no data are there; before anything is searched.
 
-    Example:
+    Examples:
         >>> quick = {"seeds": 1, "levels": 1, "epochs": 1, "hidden": 4, "device": "cpu"}
         >>> len(aceglt.reproduce("table1", out="runs", cells="citeseer/gcn/model/random", **quick).results)
         1

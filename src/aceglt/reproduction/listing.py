@@ -27,7 +27,7 @@ _ROUGH = (
 
 _WHERE = (
     "not on this machine; the search tries to download them. Without a network, lay the files out as "
-    "`aceglt datasets` and docs/large-graphs.md say, in a folder that --data-root or $ACEGLT_DATA names."
+    "`aceglt datasets` and docs/guides/large-graphs.md say, in a folder that --data-root or $ACEGLT_DATA names."
 )
 
 

@@ -88,7 +88,7 @@ def reason_to_stop(search: Search, state: State) -> str | None:
 class Observer:
     """Told about the progress of a search; a subclass overrides what it wants to know. What it raises ends the search.
 
-    Example:
+    Examples:
         >>> class Levels(aceglt.Observer):
         ...     def on_level(self, results):
         ...         print(len(results["levels"]), "levels done")

@@ -73,7 +73,7 @@ class SweepDir(LockedFolder):
 class SweepResult:
     """What a sweep found.
 
-    Example:
+    Examples:
         >>> result = aceglt.sweep(grid, "sweep", device="cpu")
         >>> len(result.to_dataframe())
         8
@@ -126,7 +126,7 @@ def load_sweep(path: str | Path) -> SweepResult:
     Raises:
         AcegltError: there is no sweep, or its file is damaged.
 
-    Example:
+    Examples:
         >>> _ = aceglt.sweep(grid, "sweep", device="cpu")
         >>> [cell["results"]["label"] for cell in aceglt.load_sweep("sweep").cells]
         ['random', 'ugs (labels)']

@@ -72,8 +72,8 @@ def sweep(
     """Run every search of a grid; killed or interrupted, the same call continues, and a finished sweep is left alone.
 
     Args:
-        grid: a TOML file or a mapping (docs/scaling.md): fields of `Config`, and `datasets`, `backbones`, `methods` and
-            `axes`; a list means one search per value.
+        grid: a TOML file or a mapping (docs/guides/comparing.md): fields of `Config`, and `datasets`, `backbones`,
+            `methods` and `axes`; a list means one search per value.
         out: the sweep's folder; on a cluster every node must see it under this path.
         engine: "local" (processes of this machine) or "ray".
         address: the Ray cluster, such as "auto" or "host:port"; without it, one is started on this machine.
@@ -94,7 +94,7 @@ def sweep(
     Raises:
         AcegltError: something given is wrong; nothing has been trained then.
 
-    Example:
+    Examples:
         >>> aceglt.sweep(grid, "sweep", device="cpu").failed
         []
     """

@@ -112,7 +112,15 @@ def tune(
         out: the folder of the trials and of `tuned.json`, which `aceglt search --config` takes.
         budget: how many settings are tried [20, or any number with `minutes`].
         minutes: when no further trial is started.
-        engine, address, workers, cpus, gpus, memory, retries, device, data_root: as in `aceglt.sweep`.
+        engine: as in `aceglt.sweep`.
+        address: as in `aceglt.sweep`.
+        workers: as in `aceglt.sweep`.
+        cpus: as in `aceglt.sweep`.
+        gpus: as in `aceglt.sweep`.
+        memory: as in `aceglt.sweep`.
+        retries: as in `aceglt.sweep`.
+        device: as in `aceglt.sweep`.
+        data_root: as in `aceglt.sweep`.
         observer: told about progress.
         preset: what settings are that are neither given nor tuned.
         settings: fields of `Config`. Those that are given stay as they are; what else the backbone's `space` has is
@@ -121,7 +129,7 @@ def tune(
     Raises:
         AcegltError: something given is wrong, or no training ended well.
 
-    Example:
+    Examples:
         >>> quick = {"hidden": 4, "epochs": 2, "seeds": 1, "device": "cpu"}
         >>> len(aceglt.tune("tuned", budget=1, dataset=grid["dataset"], **quick).trials)
         1

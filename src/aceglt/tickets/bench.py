@@ -139,7 +139,7 @@ def benchmark(
     single nodes are drawn by `seed`. A ticket of your own model, named as `backbone`, is measured against that model.
     Raises TicketError if the graph is another one.
 
-    Example:
+    Examples:
         >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
         >>> found = aceglt.benchmark(ticket, data, device="cpu", repeats=1)
         >>> found["ticket"].macs < found["dense"].macs

@@ -125,7 +125,7 @@ def evaluate(
 
     `deterministic` is as in a search, and on where the ticket's search had it. `progress` is as in a search.
 
-    Example:
+    Examples:
         >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
         >>> sorted(aceglt.evaluate(ticket, data, seeds=2, device="cpu").winning)
         ['paper', 'significant', 'strict']

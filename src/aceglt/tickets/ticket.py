@@ -58,7 +58,7 @@ _PER_WEIGHT, _PER_EDGE = 13, 80  # bytes of memory that a mask's bit stands for,
 class Ticket:
     """A sparse subgraph and a sparse subnetwork of one run, with the weights it starts from and those it ended with.
 
-    Example:
+    Examples:
         >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, hidden=8).tickets[0]
         >>> ticket
         Ticket of random, gcn with 8 hidden units on data, node task
@@ -217,7 +217,7 @@ class Ticket:
         `backbone` is its class, a factory, an instance (which is copied) or "module:attribute". What the ticket names
         is never imported by itself.
 
-        Example:
+        Examples:
             >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
             >>> ticket.model()(data.x, ticket.apply(data).edge_index).shape
             torch.Size([24, 2])
@@ -232,7 +232,7 @@ class Ticket:
     def state_dict(self) -> dict[str, Tensor]:
         """The trained weights by the names that the model has for them, dead ones 0; for `load_state_dict` of your own.
 
-        Example:
+        Examples:
             >>> sorted(aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0].state_dict())
             ['layer0.weight', 'layer1.weight']
         """
@@ -251,7 +251,7 @@ class Ticket:
 
         See `apply` for `unseen`, and `model` for `backbone`, which a ticket of your own model needs.
 
-        Example:
+        Examples:
             >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
             >>> ticket.predict(data).sum(dim=1).allclose(torch.ones(24))
             True

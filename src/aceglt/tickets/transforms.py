@@ -12,7 +12,7 @@ from aceglt.tickets.ticket import Ticket, check_unseen
 class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     """Remove the ticket's dead edges from a `Data`; see `Ticket.apply`.
 
-    Example:
+    Examples:
         >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
         >>> transform = aceglt.ApplyTicket(ticket)
         >>> transform(data).num_edges < data.num_edges
