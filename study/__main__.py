@@ -1,7 +1,7 @@
 """The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
 keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than the default's, on
 validation nodes alone, and `equal` does so for the published methods; `exchange` tries another exchange, on validation
-nodes that chose nothing; `measure` looks at scores and teachers."""
+nodes that chose nothing; `winning` follows the ranks of Figure 1; `measure` looks at scores and teachers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
-from study import equal, exchanges, measure, page
+from study import equal, exchanges, measure, page, winning
 from study.cells import PARTS, ROOT, collect, search_one
 from study.tune import FOLDS, RECORD, SEEDS, read, tune
 from study.workers import side_by_side
@@ -55,12 +55,13 @@ def main(arguments: list[str] | None = None) -> None:
     tried.add_argument("exchange", choices=exchanges.EXCHANGES)
     tried.add_argument("--fold", action="append", type=int, help="repeatable [default: 0]")
     measured = commands.add_parser("measure", help="write results/score-spread.csv and results/teacher-validation.csv")
+    followed = commands.add_parser("winning", help=f"Figure 1 by the winning ticket's ranks: {winning.RECORD}")
     for command in (searched, equally):
         command.add_argument("--workers", type=int, default=1, help="searches at once, a process each [default: 1]")
         command.add_argument("--seconds", type=float, help="give up what is not done by then")
-    for command in (searched, tuned, tried, equally):
+    for command in (searched, tuned, tried, equally, followed):
         command.add_argument("--device", default="auto", help="[default: auto]")
-    for command in (searched, tuned, tried, equally, measured):
+    for command in (searched, tuned, tried, equally, followed, measured):
         command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
     try:
@@ -109,6 +110,8 @@ def _do(given: argparse.Namespace) -> None:
             line = exchanges.try_exchange(given.dataset, given.axis, fold, given.exchange, **place)
             exchanges.record([line])
             print(f"fold {fold}: dense {line['dense']}, mean {line['mean']}")
+    elif given.command == "winning":
+        winning.write(given.device, given.data_root)
     elif given.command == "measure":
         print("\n".join(map(str, measure.write(data_root=given.data_root))))
     else:
