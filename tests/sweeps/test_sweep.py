@@ -385,6 +385,11 @@ def test_a_sweep_is_shown_opened_and_reported_by_its_folder(engine: type[_Engine
     assert not list((tmp_path / "out").glob("runs/*/report.html"))
 
 
+def test_an_argument_that_there_is_not_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown keyword 'worker'; did you mean 'workers'\?"):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out", worker=2)  # type: ignore[call-arg]
+
+
 def test_losing_levels_and_deviations_are_in_the_tables(engine: type[_Engine], tmp_path: Path) -> None:
     result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
     with open(tmp_path / "out" / "levels.csv", newline="") as file:
