@@ -336,7 +336,7 @@ def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -
     grid(tmp_path)
     outcome = _command(tmp_path, GRID)
     assert outcome.exit_code == 0, outcome.output
-    assert re.search(r"^random +[\d.]+ ", outcome.stdout, re.MULTILINE)
+    assert re.search(r"^random +(none|[\d.]+) ", outcome.stdout, re.MULTILINE)
     assert "2/2 tiny-gcn-ugs-teacher-model" in outcome.stderr
     assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
 
