@@ -260,6 +260,15 @@ def test_stopped_while_seeds_are_added_it_goes_on(after: int, tmp_path: Path) ->
     assert outcome(tmp_path / "run")[0] == outcome(tmp_path / "once")[0]
 
 
+def test_other_seeds_than_those_being_added_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    search(out=tmp_path / "run", seeds=1)
+    with pytest.raises(Stop):
+        search(out=tmp_path / "run", seeds=3, observer=Breaks(14))
+    with pytest.raises(RunError, match=r"seeds are being added; finish them with --seeds 0,1,2, or delete .*seeds"):
+        search(out=tmp_path / "run", seeds=2)
+    assert len(search(out=tmp_path / "run", seeds=[0, 1, 2]).results["seeds"]) == 3
+
+
 def _killed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: Path, run: Path, **settings: Any) -> None:
     """Add a seed, and stop where a function is called about this path."""
     real = getattr(owner, name)

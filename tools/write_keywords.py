@@ -1,4 +1,5 @@
-"""Write src/aceglt/config/keywords.pyi: the keywords of `aceglt.search` with their types, from the settings' fields.
+"""Write src/aceglt/config/keywords.pyi, the keywords of `aceglt.search` with their types, from the settings' fields,
+and src/aceglt/sweeps/keywords.pyi, those of `sweep`, `compare` and `tune`, from the fields of `Machines`.
 
     PYTHONPATH=src python tools/write_keywords.py
 
@@ -7,11 +8,15 @@ Type checkers and editors do not run code, so the stub is committed; a test says
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from aceglt.config import SETTINGS
+from aceglt.sweeps.machines import Machines
 
-FILE = Path(__file__).parents[1] / "src" / "aceglt" / "config" / "keywords.pyi"
+PACKAGE = Path(__file__).parents[1] / "src" / "aceglt"
+FILE = PACKAGE / "config" / "keywords.pyi"
+MACHINES = PACKAGE / "sweeps" / "keywords.pyi"
 _HEAD = '''"""The keywords of `aceglt.search`, for type checkers. Made by tools/write_keywords.py: do not edit."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +26,31 @@ class Settings(TypedDict, total=False):
     """Settings of a search; None counts as not given."""
 
 '''
+_MACHINES_HEAD = '''\
+"""The keywords of `aceglt.sweep` and its like, for type checkers. Made by tools/write_keywords.py: do not edit."""
+
+from pathlib import Path
+from typing import TypedDict
+
+from aceglt.config.keywords import Settings
+
+class MachineKeywords(TypedDict, total=False):
+    """Where searches run."""
+
+'''
+_MACHINES_TAIL = '''
+class TuneKeywords(Settings, MachineKeywords):
+    """Settings of a search, and where trials run."""
+'''
+
+
+def machine_keywords() -> str:
+    """The text of the second stub."""
+    return _MACHINES_HEAD + "".join(f"    {f.name}: {f.type}\n" for f in fields(Machines)) + _MACHINES_TAIL
 
 
 def keywords() -> str:
-    """The text of the stub."""
+    """The text of the first stub."""
     lines = []
     for name, field in SETTINGS.items():
         if name == "preset":  # a parameter of its own
@@ -37,3 +63,4 @@ def keywords() -> str:
 
 if __name__ == "__main__":
     FILE.write_text(keywords())
+    MACHINES.write_text(machine_keywords())

@@ -187,8 +187,14 @@ def _add_seeds(
         seeds=more, levels=len(results["levels"]), patience=None, target_model=None, target_graph=None, **planned
     )
     left = RunDir(run.more_seeds)
-    if left.config.exists() and set(left.read_config().seeds) <= set(before.seeds):  # joined, but then killed
+    begun = left.read_config().seeds if left.config.exists() else more
+    if set(begun) <= set(before.seeds):  # joined, but then killed
         shutil.rmtree(run.more_seeds)
+    elif begun != more:
+        asked = ",".join(map(str, sorted({*before.seeds, *begun})))
+        raise RunError(
+            f"{run.path}: other seeds are being added; finish them with --seeds {asked}, or delete {run.more_seeds}"
+        )
     with RunDir(run.more_seeds) as part:
         added = runner(as_far, part)
         added.go_watched(shown)

@@ -320,6 +320,19 @@ def test_difference_names_what_changed() -> None:
     assert difference(old, old) == []
 
 
+def test_the_difference_of_methods_names_the_options_that_differ() -> None:
+    four, two = (resolve(method="ace", method_options={"rounds": rounds}).identity() for rounds in (4, 2))
+    assert difference(four, two) == ["rounds: 4 → 2"]
+    assert difference(resolve(method="random", signal="teacher").identity(), four) == ["method: random → ace"]
+
+
+def test_the_number_of_a_split_may_be_a_number() -> None:
+    assert resolve(split=2).identity() == resolve(split="2").identity()
+    assert Config(split=2) == Config(split="2")
+    with pytest.raises(ConfigError, match=r"split must be text, found 1\.5"):
+        resolve(split=1.5)
+
+
 def test_resgcn_has_28_layers_of_128_units_unless_told() -> None:
     assert resolve(backbone="resgcn").backbone_options == ResgcnOptions(128, layers=28)
     assert resolve(backbone="resgcn", hidden=64, layers=7).backbone_options == ResgcnOptions(64, layers=7)

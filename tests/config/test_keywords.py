@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_committed_keywords_are_those_that_the_command_makes() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "write_keywords.py"))
     assert tool["FILE"].read_text() == tool["keywords"]()
+    assert tool["MACHINES"].read_text() == tool["machine_keywords"]()
 
 
 def test_a_type_checker_reads_the_calls_that_it_must_refuse() -> None:

@@ -15,13 +15,14 @@ import pytest
 from report_samples import EDGES, view, with_diagnostics
 
 from aceglt.errors import AcegltError
-from aceglt.report import ReportUnavailable, RunView, write_report
+from aceglt.report import ReportUnavailable, RunView, distinct_names, write_report
 from aceglt.report.charts import fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.excerpt import arrange, scenes
 from aceglt.report.page import headline, render
+from aceglt.report.terminal import sweep_tables
 from aceglt.searches.sketch import PALETTE
 from aceglt.searches.statistics import mean_std
-from aceglt.searches.wording import duration, percent, plus_minus, quantity
+from aceglt.searches.wording import duration, percent, plus_minus, quantity, text_table
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\'$title'
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -211,11 +212,14 @@ def test_the_headline_admits_that_nothing_wins() -> None:
     assert rows(page(beaten), "Sparsest winning level")[0]["Strict"] == "none"
 
 
-def test_the_headline_warns_of_a_dense_model_that_is_not_finished() -> None:
-    run = view()
-    warned = replace(run, results={**run.results, "warnings": ["dense is not finished"]})
-    assert "Warning: dense is not finished." in plain(headline(warned))
-    assert "Warning" not in plain(headline(replace(run, results={**run.results, "warnings": []})))
+def test_a_dense_model_that_is_not_finished_is_warned_of_once_with_the_runs_it_concerns() -> None:
+    fine, *others = view("ugs", method="ugs"), view("ace"), view("random", method="random")
+    warned = [replace(run, results={**run.results, "warnings": ["dense is not finished"]}) for run in others]
+    assert "Warning: dense is not finished." in page(warned[0]).text
+    assert "Warning: dense is not finished." in page(*warned).text
+    assert "Warning: ace, random: dense is not finished." in page(fine, *warned).text
+    assert page(fine, *warned).text.count("Warning") == 1
+    assert "Warning" not in page(fine).text
 
 
 def test_hostile_text_stays_inert() -> None:
@@ -489,7 +493,7 @@ def test_the_graph_the_split_and_the_machine_are_named() -> None:
     (row,) = rows(found, "What was searched")
     assert (row["Nodes"], row["Edges"], row["Classes"]) == ("3,327", "4,552", "6")
     assert row["Train / validation / test"] == "120 / 500 / 1,000 nodes"
-    (where,) = rows(found, "Where it ran")
+    where = {row[""]: row["1 run"] for row in rows(found, "Where it ran")}
     assert (where["Begun"], where["torch"], where["Device"]) == ("2026-11-16 13:14", "2.13.0", "cpu")
 
 
@@ -556,10 +560,28 @@ def test_an_axis_fits_the_reading_that_is_shown() -> None:
     assert figure["ranges"]["test"][0] > 60 > figure["ranges"]["val"][0] >= figure["ranges"]["Both"][0]
 
 
+@pytest.mark.parametrize("axes", [("model", "joint"), ("model",)])
+def test_names_of_searches_fit_80_columns(axes: tuple[str, ...]) -> None:
+    labels = ("ace (teacher, 2 rounds)", "magnitude (labels, edges at random)")
+    runs = distinct_names([view(label, method=label[:4], axis=axis) for axis in axes for label in labels])
+    tables = sweep_tables(runs)
+    assert [[row[0] for row in rows[1:]] for _, *rows in tables] == [list(labels)] * len(axes)
+    assert max(len(line) for heading, *rows in tables for line in (*heading, *text_table(rows))) <= 80
+
+
+def test_searches_of_which_no_two_share_a_setting_are_in_one_table() -> None:
+    runs = distinct_names([view("ugs", axis=axis) for axis in ("model", "graph", "joint")])
+    ((heading, head, *rows),) = sweep_tables(runs)
+    assert heading[0].startswith("ugs: dense ")
+    assert head[0] == "search"
+    assert [row[0] for row in rows] == ["model", "graph", "joint"]
+
+
 def test_a_best_epoch_near_the_last_is_noted() -> None:
     run = view(levels=3)
     run.results["dense"]["epoch"] = [50] * 5
     for level, epoch in zip(run.results["levels"], (100, 195, 199), strict=True):
         level["epoch"] = [epoch] * 5
-    assert "best epoch of 2 levels of 3 (2, 3) is among the last 5 % of 200 epochs" in page(run).text
+    assert "The best epoch is among the last 5 %" in page(run).text
+    assert "at levels of ace (2, 3 of 3)." in page(run).text
     assert "best epoch" not in page(view()).text

@@ -336,7 +336,7 @@ def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -
     grid(tmp_path)
     outcome = _command(tmp_path, GRID)
     assert outcome.exit_code == 0, outcome.output
-    assert re.search(r"^random +[\d.]+ ", outcome.stdout, re.MULTILINE)
+    assert re.search(r"^random +(none|[\d.]+) ", outcome.stdout, re.MULTILINE)
     assert "2/2 tiny-gcn-ugs-teacher-model" in outcome.stderr
     assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
 
@@ -383,6 +383,11 @@ def test_a_sweep_is_shown_opened_and_reported_by_its_folder(engine: type[_Engine
     text = page.read_text()
     assert text.count("plotly.js v") == 1
     assert not list((tmp_path / "out").glob("runs/*/report.html"))
+
+
+def test_an_argument_that_there_is_not_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown keyword 'worker'; did you mean 'workers'\?"):
+        aceglt.sweep(grid(tmp_path), tmp_path / "out", worker=2)  # type: ignore[call-arg]
 
 
 def test_losing_levels_and_deviations_are_in_the_tables(engine: type[_Engine], tmp_path: Path) -> None:

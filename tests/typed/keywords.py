@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aceglt import search
+from aceglt import search, sweep, tune
 
 
 def calls() -> None:
@@ -10,3 +10,8 @@ def calls() -> None:
     search(backbone=object, levels=None)
     search(sedes=2)  # type: ignore[call-arg]
     search(lr="high")  # type: ignore[arg-type]
+    search(split=0)
+    sweep({}, "out", workers=2)
+    sweep({}, "out", worker=2)  # type: ignore[call-arg]
+    tune("out", gpus=0.5, lr=0.1)
+    tune("out", gpus="half")  # type: ignore[arg-type]

@@ -124,15 +124,7 @@ def sweep(
     grid: Path,
     *,
     out: Path,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus: int = 1,
-    gpus: float | None = None,
-    memory: float | None = None,
-    retries: int = 2,
-    device: str = "auto",
-    data_root: Path | None = None,
+    machines: dict[str, Any],
     tickets: str = "best",
 ) -> None:
     """Run every search of a grid: methods × backbones × datasets × axes × anything else, on one machine or many.
@@ -144,10 +136,7 @@ def sweep(
     from aceglt.sweeps.run import sweep as run_sweep
 
     with SweepProgress(errors) as progress:
-        result = run_sweep(
-            grid, out, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, memory=memory,
-            retries=retries, device=device, data_root=data_root, tickets=tickets, observer=progress,
-        )  # fmt: skip
+        result = run_sweep(grid, out, tickets=tickets, observer=progress, **machines)
     print_sweep(console, result)
     if result.failed:
         raise typer.Exit(1)
@@ -160,15 +149,7 @@ def tune(
     out: Path,
     budget: int | None = None,
     minutes: float | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus: int = 1,
-    gpus: float | None = None,
-    memory: float | None = None,
-    retries: int = 2,
-    device: str = "auto",
-    data_root: Path | None = None,
+    machines: dict[str, Any],
 ) -> None:
     """Choose training settings of the dense model on validation, and write a file that search --config takes.
 
@@ -184,10 +165,7 @@ def tune(
     from aceglt.sweeps.tune import tune as run_tuning
 
     with SweepProgress(errors) as progress:
-        result = run_tuning(
-            out, budget=budget, minutes=minutes, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus,
-            memory=memory, retries=retries, device=device, data_root=data_root, observer=progress, **settings,
-        )  # fmt: skip
+        result = run_tuning(out, budget=budget, minutes=minutes, observer=progress, **machines, **settings)
     print_tuning(console, result)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from aceglt.cli.shell import Command, app, guarded
 from aceglt.config import MAX_SEEDS, SETTINGS, hints
 from aceglt.errors import ConfigError
+from aceglt.sweeps.machines import Machines
 
 _HELP = json.loads(Path(__file__).with_name("help.json").read_text())
 """Of every parameter of a command: of several by its name, of one by `command.name`."""
@@ -24,11 +26,14 @@ COMMON = {
     "tune": ("dataset", "backbone", "budget", "minutes", "seeds", "split", "metric", "workers", "device", "out"),
 }
 """The options that a command's help shows; --help-all has the rest."""
+FIELDS = fields(Machines)
 _PANELS = {"search.runs_at_once": "Training", **dict.fromkeys(_TRIAL, "To try it out")}
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a function a command: positional parameters are arguments, keywords options, and all have their help."""
+    if "machines" in signature(function).parameters:
+        function = _with_machines(function)
     parameters = signature(function, eval_str=True).parameters
     _declare(function, [_with_help(function.__name__, part) for part in parameters.values()])
     made = _with_settings(function) if "settings" in parameters else function
@@ -68,6 +73,20 @@ def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> N
     """Tell typer these parameters in place of a function's own."""
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
+
+
+def _with_machines(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of `Machines`; its argument `machines` holds them."""
+    kinds = {**get_type_hints(Machines), "data_root": Path | None}
+    options = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=kinds[f.name]) for f in FIELDS]
+    own = [part for part in signature(command, eval_str=True).parameters.values() if part.name != "machines"]
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        command(machines={part.name: values.pop(part.name) for part in FIELDS}, **values)
+
+    _declare(wrapper, [*own, *options])
+    return wrapper
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:

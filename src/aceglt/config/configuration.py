@@ -109,7 +109,7 @@ class Config(Group):
     def __init__(self, *, preset: str = "default", **settings: Unpack[Settings]) -> None:
         values: dict[str, Any] = {"preset": preset, "method_options": {}, **settings}
         check_known(values)
-        values |= as_tuples(values)
+        values |= as_stored(values)
         for name, part in settings_of(Config).items():
             object.__setattr__(self, name, values.get(name, part.default))
         super().__post_init__()
@@ -213,10 +213,13 @@ def check_known(values: Mapping[str, Any], beside: Sequence[str] = ()) -> None:
             raise ConfigError(f"unknown setting '{name}'{suggest(name, [*SETTINGS, *beside])}")
 
 
-def as_tuples(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Lists of settings whose value is a list, as tuples; what is none is left for the check of types."""
+def as_stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists of settings whose value is a list, as tuples, and the number of a split as text; what is none of that is
+    left for the check of types."""
     given = {name: values.get(name) for name in TUPLES}
-    return {name: tuple(v) for name, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
+    split = {"split": str(values["split"])} if type(values.get("split")) is int else {}
+    lists = {n: tuple(v) for n, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
+    return {**lists, **split}
 
 
 def _check_options(backbone: str, task: str, values: Mapping[str, Any]) -> None:

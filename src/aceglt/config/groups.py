@@ -272,7 +272,7 @@ class NodeOptions(TaskOptions):
         "given", "Masks: given with the data; a number from 0 where it has several; random:SEED (20 per class, 500, "
         "1000 nodes); or random:SEED:0.6,0.2 (shares for training and validation), which data without masks get.",
         must_be("given, a number, random:SEED or random:SEED:0.6,0.2 (shares that leave a rest)", _is_split),
-        shown=True,
+        shown=True, keyword="str | int",
     )  # fmt: skip
 
 

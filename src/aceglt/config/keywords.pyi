@@ -59,7 +59,7 @@ class Settings(TypedDict, total=False):
     bias: bool | None
     heads: int | None
     checkpoint_blocks: bool | None
-    split: str | None
+    split: str | int | None
     objective: str | None
     edge_split: str | None
     embedding: int | None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aceglt.config.checks import check_type, one_of
-from aceglt.config.configuration import MAX_SEEDS, SETTINGS, Config, as_tuples, check_known, hints
+from aceglt.config.configuration import MAX_SEEDS, SETTINGS, Config, as_stored, check_known, hints
 from aceglt.config.groups import BACKBONE_OPTIONS, TASK_OPTIONS, BackboneOptions
 from aceglt.config.methods import METHOD_OPTIONS, MethodOptions
 from aceglt.config.presets import PRESETS, overrides
@@ -54,7 +54,7 @@ def _made(choices: Mapping[str, Any]) -> dict[str, Any]:
         if not 1 <= count <= MAX_SEEDS:
             raise ConfigError(f"seeds must be {'1 or more' if count < 1 else f'{MAX_SEEDS} or fewer'}, found {count}")
         made["seeds"] = range(count)
-    made |= as_tuples(made)
+    made |= as_stored(made)
     for name, value in made.items():
         check_type(name, value, hints()[name])
     return made
@@ -83,6 +83,14 @@ def with_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Lines "name: old → new" for what differs."""
-    names = sorted({*old, *new})
-    return [f"{name}: {old.get(name)} → {new.get(name)}" for name in names if old.get(name) != new.get(name)]
+    """Lines "name: old → new" for what differs; of the options of one method, those that do."""
+    lines = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if name != "method_options":
+            lines.append(f"{name}: {before} → {after}")
+        elif old.get("method") == new.get("method"):
+            lines += difference(before or {}, after or {})
+    return lines

@@ -12,7 +12,7 @@ from typing import Any
 
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
-from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, text
+from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, setting_in_words, text, warnings
 from aceglt.searches.wording import SIDES, counted, escape, percent, plus_minus
 
 
@@ -30,7 +30,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         return "".join(part(run) for run in runs)
 
     bands = " Bands: ± one standard deviation over seeds. Dotted: the sparsest level that wins on validation."
-    groups = [(_setting(group[0]), group, places) for group, places in by_setting(runs)]
+    groups = [(setting_in_words(group[0]), group, places) for group, places in by_setting(runs)]
     content = {
         "title": escape(_title(runs)),
         "headline": _headlines(runs),
@@ -39,7 +39,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
             chart(sparsity_figure(group, places), f"{setting}: mean {group[0].metric} against sparsity.", bands)
             for setting, group, places in groups
         )
-        + each(_late)
+        + _late(runs)
         if groups
         else "<p>Only dense was trained: there is no sparsity to draw it against.</p>",
         "about": tables.facts_table(runs) + tables.machine_table(runs),
@@ -80,26 +80,31 @@ def headline(run: RunView) -> str:
     what = f"{run.results.get('label') or text(run, 'method')} on {text(run, 'dataset')} with {text(run, 'backbone')}"
     levels = f"{counted(len(run.levels), 'level')}, " if run.levels else ""
     seeds = counted(len(run.results.get("seeds") or run.dense["val"]), "seed")
-    dense = f"dense reaches {_reading(run, run.dense)}"
-    warnings = "".join(f" Warning: {warning}." for warning in run.results.get("warnings", []))
-    return f"{what} ({text(run, 'axis')} axis, {levels}{seeds}): {dense}; {_outcome(run)}.{warnings}"
+    return f"{what} ({text(run, 'axis')} axis, {levels}{seeds}): {_found(run)}."
 
 
-def _late(run: RunView) -> str:
+def _late(runs: Sequence[RunView]) -> str:
     """A note where trainings were at their best close to the end."""
-    late = run.near_the_end
-    if not late:
-        return ""
-    where = f"{counted(len(late), 'level')} of {len(run.levels)} ({', '.join(late)})"
-    told = f"{run.name}: the best epoch of {where} is among the last 5 % of {text(run, 'epochs')} epochs;"
-    return f'<p class="note">{escape(told)} longer training may find better ones.</p>'
+    late = [f"{run.name} ({', '.join(run.near_the_end)} of {len(run.levels)})" for run in runs if run.near_the_end]
+    told = "The best epoch is among the last 5 %, and longer training may find better ones, at levels of "
+    return _note(told + "; ".join(late)) if late else ""
+
+
+def _note(words: str) -> str:
+    return f'<p class="note">{escape(words)}.</p>'
 
 
 def _headlines(runs: Sequence[RunView]) -> str:
     if len(runs) == 1:
-        return f'<p class="lead">{escape(headline(runs[0]))}</p>'
-    items = (f"<li><b>{escape(run.name)}</b> – {escape(headline(run))}</li>" for run in runs)
-    return f"<ul>{''.join(items)}</ul>"
+        told = f'<p class="lead">{escape(headline(runs[0]))}</p>'
+    else:
+        items = (f"<li><b>{escape(run.name)}</b>: {escape(_found(run))}.</li>" for run in runs)
+        told = f"<ul>{''.join(items)}</ul>"
+    return told + "".join(map(_note, warnings(runs)))
+
+
+def _found(run: RunView) -> str:
+    return f"dense reaches {_reading(run, run.dense)}; {_outcome(run)}"
 
 
 def _outcome(run: RunView) -> str:
@@ -120,19 +125,14 @@ def _reading(run: RunView, entry: Any) -> str:
 
 
 def _title(runs: Sequence[RunView]) -> str:
-    one = f"{text(runs[0], 'dataset')}, {text(runs[0], 'backbone')}"
-    return f"Graph lottery tickets: {one if len(runs) == 1 else f'{len(runs)} runs'}"
+    shared = [found.pop() for key in ("dataset", "backbone") if len(found := {text(run, key) for run in runs}) == 1]
+    return f"Graph lottery tickets: {', '.join(shared + ([f'{len(runs)} runs'] if len(runs) > 1 else []))}"
 
 
 def _metric(runs: Sequence[RunView]) -> str:
     metrics = {run.metric for run in runs}
     metric = metrics.pop() if len(metrics) == 1 else "quality"
     return metric[:1].upper() + metric[1:]
-
-
-def _setting(run: RunView) -> str:
-    dataset, backbone, task, _, axis = run.setting
-    return f"{dataset}, {backbone}, {task} task, {axis} axis"
 
 
 def _chart(index: int, caption: str, notes: str) -> str:

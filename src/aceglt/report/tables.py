@@ -8,13 +8,14 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-from aceglt.report.view import PHASES, READINGS, RunView, changes_of, macs_of, seconds_of, text
+from aceglt.report.view import PHASES, READINGS, RunView, changes_of, macs_of, seconds_of, short_names, text
 from aceglt.searches.statistics import CRITERIA, undetermined
 from aceglt.searches.wording import (
     SIDES,
     UNKNOWN,
     VERDICTS,
     byte_count,
+    counted,
     duration,
     escape,
     percent,
@@ -93,9 +94,7 @@ def comparison_rows(runs: Sequence[RunView]) -> list[list[str]]:
     """The head, dense and a row for each level, with a column for each run of one setting."""
     reading = runs[0].readings[0]
     by_level = [{level["level"]: level for level in run.levels} for run in runs]
-    head = ["Level", *_PRUNED, *(run.series or run.name for run in runs)]
-    if len(set(head)) < len(head):
-        head = ["Level", *_PRUNED, *(run.name for run in runs)]
+    head = ["Level", *_PRUNED, *short_names(runs)]
     rows = [head, ["dense", percent(0), percent(0), *(plus_minus(run.dense.get(reading)) for run in runs)]]
     for number in sorted({number for levels in by_level for number in levels}):
         here = [levels.get(number) for levels in by_level]
@@ -125,21 +124,20 @@ def facts_table(runs: Sequence[RunView]) -> str:
 
 
 def machine_table(runs: Sequence[RunView]) -> str:
-    """When, where and with which versions it ran; runs that share all but the date share a row."""
+    """When, where and with which versions it ran; runs that share all but the date share a column."""
     parts = ("aceglt", "torch", "python", "device", "threads", "platform")
     shared: dict[tuple[str, ...], list[RunView]] = {}
     for run in runs:
         if run.environment:
             shared.setdefault(tuple(str(run.environment.get(p, UNKNOWN)) for p in parts), []).append(run)
-    rows = []
+    columns = []
     for where, group in shared.items():
         dates = sorted(str(run.environment.get("started", UNKNOWN)) for run in group)
-        rows.append([" to ".join(dict.fromkeys((dates[0], dates[-1]))), *where])
-        if len(shared) > 1:
-            rows[-1].append("; ".join(run.name for run in group))
-    head = ["Begun", "aceglt", "torch", "Python", "Device", "Threads", "Platform"]
-    head += ["Runs"] if len(shared) > 1 else []
-    return table("Where it ran", head, rows, kind="words")
+        told = "; ".join(run.name for run in group) if len(shared) > 1 else counted(len(group), "run")
+        columns.append([told, " to ".join(dict.fromkeys((dates[0], dates[-1]))), *where])
+    names = ("", "Begun", "aceglt", "torch", "Python", "Device", "Threads", "Platform")
+    head, *rows = ([name, *values] for name, *values in zip(names, *columns, strict=True))
+    return table("Where it ran", head, rows, kind="words facts") if columns else ""
 
 
 def savings_tables(runs: Sequence[RunView]) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from aceglt.errors import RunError
 from aceglt.report.tables import comparison_rows
-from aceglt.report.view import RunView, by_setting
+from aceglt.report.view import RunView, by_setting, setting_in_words, short_names, warnings
 from aceglt.runs.directory import RunDir
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
@@ -58,16 +58,18 @@ def print_run(console: Console, path: Path, results: Mapping[str, Any], levels: 
 def print_sweep(console: Console, sweep: SweepResult, levels: bool = False) -> None:
     """Each search in a line, then those that failed and where things are; with `levels`, levels × methods after it."""
     views = sweep.views
-    console.print(_table(SWEEP_COLUMNS, sweep_rows(views), left=["search"], overflow="fold"))
+    for heading, head, *rows in sweep_tables(views):
+        _say(console, *heading)
+        console.print(_table(head, rows, left=head[:1], overflow="fold"))
     _say(console, "winner: sparsest level that keeps dense's validation; mean ± std over seeds", soft_wrap=False)
     for group, _ in by_setting(views) if levels else ():
         console.print()
-        _say(console, ", ".join(group[0].setting), soft_wrap=False)
+        _say(console, setting_in_words(group[0]), soft_wrap=False)
         for few in (group[i : i + 3] for i in range(0, len(group), 3)):  # as many as 80 columns hold
             head, *rows = comparison_rows(few)
             console.print(_table(["level", "weights", "edges", *head[3:]], rows, overflow="fold"))
     failed = [f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})" for cell in sweep.failed]
-    _say(console, *failed, *(f"note: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
+    _say(console, *warnings(views), *failed, *(f"note: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
 
 
 def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
@@ -86,22 +88,34 @@ def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:
     _say(console, *failed[:1], *tuned.notes, use)
 
 
-SWEEP_COLUMNS = ("search", "dense", "winner", "pruned", "last level", "pruned")
-
-
-def sweep_rows(views: Sequence[RunView]) -> list[tuple[str, ...]]:
-    """Of each run, dense, the sparsest winner, and the last level whether it wins or not."""
-    rows = []
+def sweep_tables(views: Sequence[RunView]) -> list[list[list[str]]]:
+    """A heading, the columns' names and a row for each run: dense, the sparsest winner, and the last level whether it
+    wins or not. Runs of one setting share a table, and dense stands in its heading, so that names fit 80 columns; where
+    no two runs do, all are in one."""
+    groups: dict[Any, list[RunView]] = {}
     for view in views:
-        reading = view.readings[0]
-        row = [view.name, plus_minus(view.dense[reading])]
+        groups.setdefault(view.setting, []).append(view)
+    if len(groups) == len(views):
+        series = {view.series for view in views}
+        short = [view.name.removeprefix(f"{view.series}, ") if len(series) == 1 else view.name for view in views]
+        return [_sweep_table(sorted(series) if 1 == len(series) < len(views) else [], short, views)]
+    return [_sweep_table([setting_in_words(group[0])], short_names(group), group) for group in groups.values()]
+
+
+def _sweep_table(heading: list[str], names: Sequence[str], views: Sequence[RunView]) -> list[list[str]]:
+    dense = [plus_minus(view.dense[view.readings[0]]) for view in views]
+    shared = bool(heading) and len(set(dense)) == 1
+    rows = [["search", *([] if shared else ["dense"]), "winner", "pruned", "last level", "pruned"]]
+    for name, view, found in zip(names, views, dense, strict=True):
+        row = [name, *([] if shared else [found])]
         for level in (view.best, view.levels[-1] if view.levels else None):
             if level is None:
                 row += ["none", UNKNOWN]
             else:
-                row += [plus_minus(level[reading]), "/".join(f"{100 * level[key]:.0f}" for key in view.varies)]
-        rows.append(tuple(row))
-    return rows
+                pruned = "/".join(f"{100 * level[key]:.0f}" for key in view.varies)
+                row += [plus_minus(level[view.readings[0]]), pruned]
+        rows.append(row)
+    return [[f"{heading[0]}: dense {dense[0]}"] if shared else heading, *rows]
 
 
 def title(r: Mapping[str, Any]) -> str:

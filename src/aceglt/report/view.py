@@ -139,6 +139,18 @@ def distinct_names(runs: Sequence[RunView]) -> list[RunView]:
     return [replace(run, name=n, series=s) for run, n, s in zip(runs, full, series, strict=True)]
 
 
+def setting_in_words(run: RunView) -> str:
+    """Where it searched."""
+    dataset, backbone, task, _, axis = run.setting
+    return f"{_short(dataset)}, {backbone}, {task} task, {axis} axis"
+
+
+def short_names(runs: Sequence[RunView]) -> list[str]:
+    """The names of runs of one setting without what they share, where that tells them apart."""
+    series = [run.series or run.name for run in runs]
+    return series if len(set(series)) == len(series) else [run.name for run in runs]
+
+
 def _short(value: Any) -> str:
     """A graph in a file by the file's name."""
     return Path(str(value)).name if str(value).endswith(".npz") else str(value)
@@ -163,6 +175,16 @@ def changes_of(run: RunView, side: str) -> list[tuple[dict[str, Any], list[float
     found = [(level, (level.get("fluctuation") or {}).get(side) or []) for level in run.levels]
     known = [(level, [value for value in values if value is not None]) for level, values in found]
     return [(level, values) for level, values in known if values]
+
+
+def warnings(runs: Sequence[RunView]) -> list[str]:
+    """What results.json warns of, each once, with the runs that it concerns."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for words in run.results.get("warnings", []):
+            found.setdefault(words, []).append(run.name)
+    whom = {words: "" if len(names) == len(runs) else f"{', '.join(names)}: " for words, names in found.items()}
+    return [f"Warning: {whom[words]}{words}" for words in found]
 
 
 def macs_of(entry: Mapping[str, Any]) -> float | None:

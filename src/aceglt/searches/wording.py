@@ -65,9 +65,9 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: int, thing: str, things: str = "") -> str:
     """`1 level`, `2 levels`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
 SIDES = {"model_sparsity": "weights", "graph_sparsity": "edges"}

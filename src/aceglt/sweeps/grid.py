@@ -91,7 +91,7 @@ def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
         name = PLURALS.get(key, key)
         if name in dimensions:
             raise ConfigError(f"the grid has both '{name}' and '{key}'; give one of them")
-        dimensions[name] = _values(name, value)
+        dimensions[name] = [str(one) if name == "split" and type(one) is int else one for one in _values(name, value)]
         for one in dimensions[name]:
             if name != "seeds" or type(one) is not int:
                 check_type(name, one, types[name])

@@ -16,11 +16,11 @@ from aceglt.files import tail, write_atomic, write_json
 from aceglt.files.schema import OBJECT, TEXT, check
 from aceglt.report import ReportUnavailable, RunView, distinct_names, write_report
 from aceglt.report.result import data_frame, plot, sketch
-from aceglt.report.terminal import SWEEP_COLUMNS, sweep_rows
+from aceglt.report.terminal import sweep_tables
 from aceglt.runs.directory import LockedFolder, RunDir, finished_results, is_run, read_json
 from aceglt.searches.results import check_results, per_level, per_seed
 from aceglt.searches.statistics import best_level, mean_std
-from aceglt.searches.wording import html_table, text_table
+from aceglt.searches.wording import counted, escape, html_table, text_table
 from aceglt.sweeps.grid import GridCell
 
 if TYPE_CHECKING:
@@ -112,12 +112,15 @@ class SweepResult:
     def __repr__(self) -> str:
         views = self.views
         more = [f"{cell['name']}: {cell['status']}" for cell in self.failed]
-        table = text_table([SWEEP_COLUMNS, *sweep_rows(views)])
-        return "\n".join([f"Sweep of {len(self.cells)} searches in {self.path}", *table, *more])
+        told = [line for heading, *rows in sweep_tables(views) for line in (*heading, *text_table(rows))]
+        return "\n".join([f"Sweep of {counted(len(self.cells), 'search', 'searches')} in {self.path}", *told, *more])
 
     def _repr_html_(self) -> str:
         views = self.views
-        return sketch(views) + html_table([SWEEP_COLUMNS, *sweep_rows(views)])
+        return sketch(views) + "".join(
+            "".join(f"<p>{escape(words)}</p>" for words in heading) + html_table(rows)
+            for heading, *rows in sweep_tables(views)
+        )
 
 
 def load_sweep(path: str | Path) -> SweepResult:
@@ -134,6 +137,9 @@ def load_sweep(path: str | Path) -> SweepResult:
     folder = SweepDir(path)
     if not folder.merged.exists():
         hint = "; it is a run directory: aceglt.load_run opens it" if is_run(folder.path) else ""
+        if (folder.path / "tuned.json").exists():
+            file = Path(path) / "tuned.json"
+            hint = f"; it is a tuning's: see trials.csv, or use it with aceglt search --config {file}"
         raise ConfigError(f"{path} is not the folder of a sweep (it has no sweep.json){hint}")
     merged: dict[str, Any] = read_json(folder.merged)
     try:

@@ -6,9 +6,8 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 
@@ -27,13 +26,16 @@ from aceglt.sweeps.board import SweepProgress
 from aceglt.sweeps.cluster import RayEngine
 from aceglt.sweeps.engines import Engine, LocalEngine, Need
 from aceglt.sweeps.grid import GridCell, plan, read_grid
+from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir, SweepResult, publish
 from aceglt.sweeps.worker import Job
 from aceglt.training.memory import Planner
 from aceglt.training.setup import build_backbone
 
-ENGINES = ("local", "ray")
-DEVICES = ("auto", "cpu", "cuda")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aceglt.sweeps.keywords import MachineKeywords
 
 
 class SweepObserver(Protocol):
@@ -56,18 +58,10 @@ def sweep(
     grid: str | Path | Mapping[str, Any],
     out: str | Path,
     *,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus: int = 1,
-    gpus: float | None = None,
-    memory: float | None = None,
-    retries: int = 2,
-    device: str = "auto",
-    data_root: str | Path | None = None,
     tickets: str = "best",
     observer: SweepObserver | None = None,
     progress: bool = True,
+    **machines: Unpack[MachineKeywords],
 ) -> SweepResult:
     """Run every search of a grid; killed or interrupted, the same call continues, and a finished sweep is left alone.
 
@@ -75,18 +69,20 @@ def sweep(
         grid: a TOML file or a mapping (docs/guides/comparing.md): fields of `Config`, and `datasets`, `backbones`,
             `methods` and `axes`; a list means one search per value.
         out: the sweep's folder; on a cluster every node must see it under this path.
-        engine: "local" (processes of this machine) or "ray".
-        address: the Ray cluster, such as "auto" or "host:port"; without it, one is started on this machine.
-        workers: searches at a time, for the local engine; without it, as many as fit.
-        cpus: cores, and threads, of one search.
-        gpus: share of a GPU for one search; by default one whole GPU where there are any.
-        memory: GiB of main memory for one search; by default an estimate.
-        retries: how many times a search is tried again after its worker failed or was killed.
-        device: "auto", "cpu" or "cuda".
-        data_root: where datasets are looked for first.
         tickets: which tickets each search keeps: "best", "all" or "none".
         observer: told about progress.
         progress: without an observer, show a bar on a terminal and in a notebook.
+        machines: where searches run:
+
+            - `engine`: "local" (processes of this machine) or "ray".
+            - `address`: the Ray cluster, such as "auto" or "host:port"; without it, one is started on this machine.
+            - `workers`: searches at a time, for the local engine; without it, as many as fit.
+            - `cpus`: cores, and threads, of one search.
+            - `gpus`: share of a GPU for one search; by default one whole GPU where there are any.
+            - `memory`: GiB of main memory for one search; by default an estimate.
+            - `retries`: how many times a search is tried again after its worker failed or was killed.
+            - `device`: "auto", "cpu" or "cuda".
+            - `data_root`: where datasets are looked for first.
 
     Returns:
         The results of all searches; `.failed` are those that were given up.
@@ -100,78 +96,46 @@ def sweep(
     """
     if observer is None and progress and visible(console := Console(stderr=True)):
         with SweepProgress(console) as bar:
-            return sweep(
-                grid, out, engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, memory=memory,
-                retries=retries, device=device, data_root=data_root, tickets=tickets, observer=bar,
-            )  # fmt: skip
-    machines = Machines(engine, address, workers, cpus, gpus, memory, retries, device, data_root)
+            return sweep(grid, out, tickets=tickets, observer=bar, **machines)
+    where = Machines.of(machines)
     if tickets not in TICKETS:
         raise ConfigError(f"unknown tickets '{tickets}'; known are {', '.join(TICKETS)}")
     cells = plan(grid if isinstance(grid, Mapping) else read_grid(Path(grid)))
     folder, watching = SweepDir(out), observer or Silent()
     missing = [cell for cell in cells if not folder.finished(cell)]
-    need = machines.need(missing)
+    need = need_of(where, missing)
     watching.on_plan(cells, [cell for cell in cells if cell not in missing])
     failures: dict[str, str] = {}  # why searches were given up, by name
     with folder:  # before anything is started, since another sweep may be at work there
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
         try:
-            machines.run(missing, need, folder, tickets, watching, failures)
+            run_cells(missing, where, need, folder, tickets, watching, failures)
         except BaseException:  # interrupted, most likely: workers have ended, and what they finished is of use
             publish(folder, cells, failures)
             raise
         return publish(folder, cells, failures)
 
 
-@dataclass(frozen=True)
-class Machines:
-    """Where searches run, what each may take, and how often it is tried again; the arguments are those of `sweep`."""
+def need_of(machines: Machines, cells: Sequence[GridCell]) -> Need:
+    """What the largest of these searches takes; ConfigError for one that cannot begin."""
+    estimate = _check_searches(cells, machines.data_root) if cells else 0
+    memory = int(machines.memory * 2**30) if machines.memory else estimate
+    return Need(machines.cpus, memory, machines.device, machines.gpus)
 
-    engine: str = "local"
-    address: str | None = None
-    workers: int | None = None
-    cpus: int = 1
-    gpus: float | None = None
-    memory: float | None = None
-    retries: int = 2
-    device: str = "auto"
-    data_root: str | Path | None = None
 
-    def __post_init__(self) -> None:
-        for name, value, known in (("engine", self.engine, ENGINES), ("device", self.device, DEVICES)):
-            if value not in known:
-                raise ConfigError(f"unknown {name} '{value}'; known are {', '.join(known)}")
-        workers, gpus, memory = self.workers, self.gpus, self.memory
-        elsewhere = "workers are for the engine local; a Ray cluster starts as many as its nodes have room for"
-        for fine, message in (
-            (self.address is None or self.engine == "ray", "an address is for the engine ray"),
-            (workers is None or self.engine == "local", elsewhere),
-            (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
-            (self.cpus >= 1, f"cpus must be 1 or more, found {self.cpus}"),
-            (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
-            (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
-            (self.retries >= 0, f"retries must be 0 or more, found {self.retries}"),
-        ):
-            if not fine:
-                raise ConfigError(message)
-
-    def need(self, cells: Sequence[GridCell]) -> Need:
-        """What the largest of these searches takes; ConfigError for one that cannot begin."""
-        estimate = _check_searches(cells, self.data_root) if cells else 0
-        return Need(self.cpus, int(self.memory * 2**30) if self.memory else estimate, self.device, self.gpus)
-
-    def run(
-        self, cells: Sequence[GridCell], need: Need, folder: SweepDir, tickets: str, observer: SweepObserver,
-        failures: dict[str, str], more: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
-        """Search all of them, those that are given up go into `failures`; none is started once there is no `more`."""
-        if not cells:
-            return
-        engine: Engine = LocalEngine(need, self.workers) if self.engine == "local" else RayEngine(need, self.address)
-        root = None if self.data_root is None else str(self.data_root)
-        place = (os.getcwd(), engine.device, root, tickets, self.cpus)
-        with closing(engine):
-            _work_off(cells, place, engine, folder, self.retries, observer, failures, more)
+def run_cells(
+    cells: Sequence[GridCell], machines: Machines, need: Need, folder: SweepDir, tickets: str, observer: SweepObserver,
+    failures: dict[str, str], more: Callable[[], bool] = lambda: True,
+) -> None:  # fmt: skip
+    """Search all of them, those that are given up go into `failures`; none is started once there is no `more`."""
+    if not cells:
+        return
+    local = machines.engine == "local"
+    engine: Engine = LocalEngine(need, machines.workers) if local else RayEngine(need, machines.address)
+    root = None if machines.data_root is None else str(machines.data_root)
+    place = (os.getcwd(), engine.device, root, tickets, machines.cpus)
+    with closing(engine):
+        _work_off(cells, place, engine, folder, machines.retries, observer, failures, more)
 
 
 def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> int:

@@ -12,7 +12,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -27,13 +27,14 @@ from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
 from aceglt.searches.statistics import mean_std, unfinished
 from aceglt.sweeps.grid import GridCell, cells_of
+from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir
-from aceglt.sweeps.run import Machines, Silent, SweepObserver
+from aceglt.sweeps.run import Silent, SweepObserver, need_of, run_cells
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from aceglt.config.keywords import Settings
+    from aceglt.sweeps.keywords import TuneKeywords
 
 Values = dict[str, Any]
 _ROUND = 4  # trials between two looks at what is best
@@ -93,18 +94,9 @@ def tune(
     *,
     budget: int | None = None,
     minutes: float | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus: int = 1,
-    gpus: float | None = None,
-    memory: float | None = None,
-    retries: int = 2,
-    device: str = "auto",
-    data_root: str | Path | None = None,
     observer: SweepObserver | None = None,
     preset: str = "tuned",
-    **settings: Unpack[Settings],
+    **settings: Unpack[TuneKeywords],
 ) -> Tuned:
     """Choose training settings of the dense model on validation; killed, the same call continues.
 
@@ -112,18 +104,10 @@ def tune(
         out: the folder of the trials and of `tuned.json`, which `aceglt search --config` takes.
         budget: how many settings are tried [20, or any number with `minutes`].
         minutes: when no further trial is started.
-        engine: as in `aceglt.sweep`.
-        address: as in `aceglt.sweep`.
-        workers: as in `aceglt.sweep`.
-        cpus: as in `aceglt.sweep`.
-        gpus: as in `aceglt.sweep`.
-        memory: as in `aceglt.sweep`.
-        retries: as in `aceglt.sweep`.
-        device: as in `aceglt.sweep`.
-        data_root: as in `aceglt.sweep`.
         observer: told about progress.
         preset: what settings are that are neither given nor tuned.
-        settings: fields of `Config`. Those that are given stay as they are; what else the backbone's `space` has is
+        settings: engine, address, workers, cpus, gpus, memory, retries, device and data_root as in `aceglt.sweep`, and
+            fields of `Config`. Those that are given stay as they are; what else the backbone's `space` has is
             tuned. Your own code is named as "module:attribute".
 
     Raises:
@@ -134,12 +118,13 @@ def tune(
         >>> len(aceglt.tune("tuned", budget=1, dataset=grid["dataset"], **quick).trials)
         1
     """
-    machines = Machines(engine, address, workers, cpus, gpus, memory, retries, device, data_root)
+    where = {part.name for part in fields(Machines)}
+    machines = Machines.of({name: value for name, value in settings.items() if name in where})
     if budget is not None and budget < 1:
         raise ConfigError(f"budget must be 1 or more, found {budget}")
     if minutes is not None and not 0 < minutes < 1e6:
         raise ConfigError(f"minutes must be above 0 and below 1e6, found {minutes}")
-    given: Values = {name: value for name, value in settings.items() if value is not None}
+    given: Values = {name: value for name, value in settings.items() if value is not None and name not in where}
     if unnamed := [name for name in PARTS if not isinstance(given.get(name, ""), str)]:
         raise ConfigError(f"{unnamed[0]} must be named as module:attribute: trials run in processes of their own")
     trials = _Trials(preset, given, TuneDir(out), machines, observer or Silent())
@@ -186,11 +171,12 @@ class _Trials:
             self.cells[self._key(values)] = cell
         cells = list(self.cells.values())
         missing = [cell for cell in cells if not self.folder.finished(cell) and cell.name not in self.failures]
-        need = self.machines.need(missing)
+        need = need_of(self.machines, missing)
         self.observer.on_plan(cells, [cell for cell in cells if cell not in missing])
         write_json(self.folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
         try:
-            self.machines.run(missing, need, self.folder, "none", self.observer, self.failures, lambda: not over())
+            more, observer = (lambda: not over()), self.observer
+            run_cells(missing, self.machines, need, self.folder, "none", observer, self.failures, more)
         except BaseException:  # interrupted, most likely: what is finished is of use
             if any(trial.val for trial in self.trials()):
                 self.publish()
