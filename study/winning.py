@@ -78,7 +78,9 @@ def follow(cell: Cell, scale: Scale, device: str, data_root: str | None) -> list
     noises = [mean_std(facts[side]["noise_correlation"])[0] for _, _, facts in recorded.levels]
     rows: list[Sequence[Any]] = []
     for number, (found, _, _) in enumerate(recorded.levels[:last], start=1):
-        changes = [_change(found.of(side)[run], scores.of(side)[run], masks.of(side)[run]) for run in range(masks.runs)]
+        changes = [
+            rank_changes(found.of(side)[run], scores.of(side)[run], masks.of(side)[run]) for run in range(masks.runs)
+        ]
         low, high = (mean_std([float(c.quantile(q)) for c in changes])[0] for q in _QUANTILES)
         change = mean_std([float(c.abs().mean()) for c in changes])[0]
         sparsity = results["levels"][number - 1][cell.sparsity]
@@ -88,7 +90,7 @@ def follow(cell: Cell, scale: Scale, device: str, data_root: str | None) -> list
     return rows
 
 
-def _change(then: Tensor, now: Tensor, alive: Tensor) -> Tensor:
+def rank_changes(then: Tensor, now: Tensor, alive: Tensor) -> Tensor:
     """Signed changes of rank of the alive elements, ranked among themselves; of at most a million."""
     index = alive.nonzero().squeeze(1)
     index = index[:: max(1, len(index) // 1_000_000)]

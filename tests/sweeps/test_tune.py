@@ -140,9 +140,7 @@ def test_all_is_tried_where_the_space_is_small(tmp_path: Path) -> None:
 
 def test_a_late_best_epoch_is_said(tmp_path: Path) -> None:
     tuned = aceglt.tune(tmp_path / "out", budget=1, **tiny(tmp_path, epochs=1))
-    with pytest.raises(
-        ConfigError, match=r"a tuning's: see trials.csv, or use it with aceglt search --config .*\.js"
-    ):
+    with pytest.raises(ConfigError, match=r"a tuning's: see trials.csv, or use it with aceglt search --config .*\.js"):
         aceglt.load_sweep(tmp_path / "out")
     assert len(tuned.notes) == 1
     assert tuned.notes[0].startswith("dense is not finished: its best epoch is among the last of 1 with 2 of 2 seeds")
