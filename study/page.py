@@ -20,6 +20,7 @@ from aceglt.reproduction.summary import Found, levels_csv
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.statistics import CRITERIA, mean_std
+from study import equal
 from study.cells import (
     COMPARED,
     DRAWS,
@@ -36,7 +37,7 @@ from study.cells import (
     of_exhibits,
 )
 from study.compare import DEFAULT, FROM, Group, groups, pooled
-from study.tune import RECORD, means, read
+from study.tune import RECORD, Line, means, read
 
 _NAMES = {
     "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, top-K", "literal": "ACE, literal",
@@ -105,17 +106,31 @@ def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
     """The tables of docs/science/study.md and its appendix by name, as far as there is something to show."""
-    table1, equal = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
+    table1, costly = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
     found, splits = groups(table1), groups(pooled(list(load(SPLITS, folder))))
-    beside = {(result["dataset"], result["backbone"], result["axis"]) for result in equal}
-    compared = [g for g in groups([*table1, *equal]) if (g.dataset, g.backbone, g.axis) in beside]
-    lines = read(record)
+    beside = {(result["dataset"], result["backbone"], result["axis"]) for result in costly}
+    compared = [g for g in groups([*table1, *costly]) if (g.dataset, g.backbone, g.axis) in beside]
+    lines, tried = read(record), read(folder / equal.RECORD.name)
     return {
         **({"cost": cost(found), "accuracy": accuracy(found), "winners": winners(found)} if found else {}),
         **({"folds": table(*means(lines))} if lines else {}),
         **({"splits": accuracy(splits), "split winners": winners(splits)} if splits else {}),
         **({"equal cost": accuracy(compared)} if compared else {}),
+        **({"equal tuning": equal_tuning(tried)} if tried else {}),
     }
+
+
+def equal_tuning(lines: Sequence[Line]) -> str:
+    """A line per setting that was searched in all places: mean validation accuracy; a method's tuned one in bold."""
+    rows = []
+    for method in equal.METHODS:
+        best = equal.tuned(method, lines)
+        for name, found in equal.means(lines, method).items():
+            title = f"**{_NAMES[method]}: {name}**" if name == best else f"{_NAMES[method]}: {name}"
+            numbers = [found[dataset, axis] for dataset, axis, fold in equal.PLACES if fold == 0]
+            rows.append((title, *(f"{number:.2f}" for number in (*numbers, mean_std(numbers)[0]))))
+    places = [f"{dataset} {axis}" for dataset, axis, fold in equal.PLACES if fold == 0]
+    return table(("", *places, "mean"), rows)
 
 
 def refresh(path: Path, tables: Mapping[str, str]) -> None:
