@@ -21,7 +21,22 @@ from torch_geometric.nn import SAGEConv
 from aceglt.backbones import BACKBONES, GAT, GCN, Backbone, Params, ResGCN
 from aceglt.backbones.module import ModuleBackbone
 from aceglt.config import Config
-from aceglt.methods import Ace, Dspar, Fastglt, Gebt, Magnitude, Method, Neighbours, Random, Sgcn, Teddy, Ugs, Ugts
+from aceglt.methods import (
+    Ace,
+    Adaglt,
+    Cgp,
+    Dspar,
+    Fastglt,
+    Gebt,
+    Magnitude,
+    Method,
+    Neighbours,
+    Random,
+    Sgcn,
+    Teddy,
+    Ugs,
+    Ugts,
+)
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks
 from aceglt.problems.base import Problem
@@ -94,6 +109,8 @@ METHOD_ROWS = {
     "teddy": MethodRow(Teddy, irreversible=None, edges_by_seed=False),
     "ugts": MethodRow(Ugts, irreversible=None, diagnostics=("ugts",)),
     "sgcn": MethodRow(Sgcn, {"interval": 2}),
+    "adaglt": MethodRow(Adaglt, irreversible=None),
+    "cgp": MethodRow(Cgp, {"interval": 1, "features": 0.0}, irreversible=None, diagnostics=("cgp",)),
     "fastglt": MethodRow(Fastglt, {"pretrain_epochs": 2}, irreversible=None, diagnostics=("fastglt",)),
 }
 BACKBONE_ROWS = {

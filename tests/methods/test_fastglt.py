@@ -90,6 +90,20 @@ def test_a_search_ends_with_masks_of_an_epoch_and_says_what_grew() -> None:
     assert selection.epochs == 10
 
 
+def test_values_of_edges_stay_at_one_where_no_edge_goes() -> None:
+    level, seen = level_of(axis="model", fixed_graph=0.0), list[PlainElements]()
+
+    def train(make: MakeElements, masks: Masks, epochs: int, phase: str) -> Fit:
+        def kept(backbone: Backbone, start: Start, runs: slice) -> PlainElements:
+            seen.append(make(backbone, start, runs))
+            return seen[-1]
+
+        return level.train_elements(kept, masks, epochs, phase)
+
+    Fastglt(pretrain_epochs=2).select(replace(level, train_elements=train))
+    assert all(bool((elements.edge_values == 1).all()) for elements in seen)
+
+
 @pytest.mark.parametrize(("option", "value"), [("pretrain_epochs", 0), ("interval", 1), ("share", 1.0)])
 def test_options_out_of_range_are_refused(option: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"fastglt: {option} must be"):

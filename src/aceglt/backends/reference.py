@@ -144,6 +144,10 @@ class PlainElements:
             for best, part in zip(self._best, current, strict=True):
                 keep_best(best, part, better)
 
+    def forget(self) -> None:
+        """Judge epochs from here on alone."""
+        self._best = []
+
     def finite(self) -> Tensor:
         """[S] whether nothing has diverged."""
         parts = [*self.weights.values(), *self._others(), *self._current()]

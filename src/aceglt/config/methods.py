@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from aceglt.config.checks import POSITIVE, SHARE, at_least, check_type, must_be
+from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, check_type, from_to, must_be
 from aceglt.config.fields import Group, setting, settings_of
 from aceglt.config.groups import PUBLISHED
 from aceglt.errors import ConfigError
@@ -178,11 +178,34 @@ class SgcnOptions(MethodOptions):
     interval: int = setting(10, "Steps from one update of the multipliers to the next.", at_least(1))
 
 
+@dataclass(frozen=True)
+class AdagltOptions(MethodOptions):
+    name: ClassVar[str] = "adaglt"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+
+    push_weights: float = setting(1e-3, "η_θ: how strongly thresholds of weights are pushed up.", POSITIVE)
+    push_edges: float = setting(5e-5, "η_g: how strongly thresholds of edges are pushed up.", POSITIVE)
+
+
+@dataclass(frozen=True)
+class CgpOptions(MethodOptions):
+    name: ClassVar[str] = "cgp"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+
+    interval: int = setting(10, "Steps from one pruning to the next.", at_least(1))
+    regrow: float = setting(
+        0.2, "Share of the alive elements that the first pruning replaces by others; it falls to 0.", SHARE_OR_NONE
+    )
+    features: float = setting(
+        0.5, "Share of the input features that goes, as a share of that of the weights; 0 prunes none.", from_to(0, 1)
+    )
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
-        TeddyOptions, UgtsOptions, FastgltOptions, SgcnOptions,
+        TeddyOptions, UgtsOptions, FastgltOptions, SgcnOptions, AdagltOptions, CgpOptions,
     )
 }  # fmt: skip
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from aceglt.config.methods import METHOD_OPTIONS
 from aceglt.config.own import built_in
 from aceglt.methods.ace import Ace
+from aceglt.methods.adaglt import Adaglt
 from aceglt.methods.base import Level, Method, Selection
+from aceglt.methods.cgp import Cgp
 from aceglt.methods.dspar import Dspar
 from aceglt.methods.fastglt import Fastglt
 from aceglt.methods.gebt import Gebt
@@ -20,6 +22,6 @@ from aceglt.methods.ugts import Ugts
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
-    "METHODS", "Ace", "Dspar", "Fastglt", "Gebt", "Level", "Magnitude", "Method", "Neighbours", "Random", "Selection",
-    "Sgcn", "Teddy", "Ugs", "Ugts",
+    "METHODS", "Ace", "Adaglt", "Cgp", "Dspar", "Fastglt", "Gebt", "Level", "Magnitude", "Method", "Neighbours",
+    "Random", "Selection", "Sgcn", "Teddy", "Ugs", "Ugts",
 ]  # fmt: skip

@@ -9,8 +9,12 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from aceglt.backbones.base import Backbone
+from aceglt.backends.base import Start
+from aceglt.backends.reference import PlainElements
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
+from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
 from aceglt.pruning.ranking import prune
@@ -77,10 +81,19 @@ class Level:
     graph: Graph = field(default_factory=lambda: Graph(0, torch.zeros(2, 0, dtype=torch.int64)))
     """Whose edges the masks are about."""
     train_elements: TrainElements = _no_rules
+    features: Features | None = None
+    """Of the graph's nodes."""
+    backbone: Backbone | None = None
+    """Whose weights the masks are about."""
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""
         return replace(self, masks=Masks.full(self.masks.runs, self.masks.total, self.masks.weights.device))
+
+    @property
+    def prunes_edges(self) -> bool:
+        """Whether any edge of the whole graph goes."""
+        return self.keep.edges < self.masks.total.edges
 
     def all_weights(self, edges: Tensor) -> Masks:
         """All weights, and as many of the alive edges as the level keeps, the most important [S, E]."""
@@ -91,6 +104,22 @@ class Level:
     def importance(self, scores: Scores) -> Scores:
         """What elements are ranked by when they are pruned."""
         return self.rank(scores, self.masks)
+
+    def train_on(self, elements: MakeElements, masks: Masks, epochs: int, first: int, phase: str) -> Fit:
+        """`train_elements` as one training, of whose epochs those after the `first` alone are judged on validation."""
+        made: dict[int, PlainElements] = {}
+
+        def begin(backbone: Backbone, start: Start, runs: slice) -> PlainElements:
+            made[runs.start] = elements(backbone, start, runs)
+            return made[runs.start]
+
+        def go_on(backbone: Backbone, start: Start, runs: slice) -> PlainElements:
+            made[runs.start].forget()
+            return made[runs.start]
+
+        if first:
+            self.train_elements(begin, masks, first, f"{phase}, falling")
+        return self.train_elements(go_on if first else elements, masks, epochs - first, phase)
 
     def train_ticket(self, masks: Masks) -> Fit:
         """Train masks as this level's tickets will be: if they are chosen, this is that training."""
@@ -126,7 +155,7 @@ class Method(Protocol):
     """A frozen dataclass of hyper-parameters with a name and two functions.
 
     It may say in `batches` how many parts of every run it trains together at most, and in `trainings` how many tickets
-    it trains to choose one; see `batches` and `level_epochs`.
+    it trains to choose one; see `batches` and `level_epochs`. Its `check(backbone)` may refuse a backbone.
     """
 
     name: ClassVar[str]
@@ -167,6 +196,12 @@ def batches(method: Method) -> int:
 def level_epochs(method: Method, scoring: int, training: int) -> int:
     """Epochs per run of a level at most: the method's own, and those of tickets it trains, or of that it chose."""
     return method.cost(scoring) + max(1, int(getattr(method, "trainings", 0))) * training
+
+
+def check(method: Method, backbone: Backbone) -> None:
+    """Raise ConfigError where a method says, in `check(backbone)`, that it cannot prune this backbone."""
+    if (refuse := getattr(method, "check", None)) is not None:
+        refuse(backbone)
 
 
 def require(method: Method, option: str, ok: bool, expected: str) -> None:

@@ -34,8 +34,7 @@ class Fastglt(FastgltOptions):
 
     def select(self, level: Level) -> Selection:
         full = level.anew().masks
-        dense = level.train_scores(full, self.pretrain_epochs, "pretrain", weights=False).scores
-        assert dense is not None
+        dense = self._pretrained(level, full)
         cut = prune(full, dense, level.keep, level.key("drop"), level.quotas)  # the one-shot masks
         denoising = partial(_Denoised, level=level, method=self, values=dense, cut=cut)
         fit = level.train_elements(denoising, full, level.epochs, "denoise")
@@ -44,6 +43,16 @@ class Fastglt(FastgltOptions):
         changed = [[int((now & ~then).sum()) for now, then in zip(alive.of(s), cut.of(s), strict=True)] for s in SIDES]
         grown = dict(zip(SIDES, changed, strict=True))
         return Selection(alive, diagnostics={"fastglt": {"grown": grown}}, epochs=self.cost(level.epochs))
+
+    def _pretrained(self, level: Level, full: Masks) -> Scores:
+        """Weights and values of edges; where no edge goes, as its authors do, these are 1."""
+        if level.prunes_edges:
+            scores = level.train_scores(full, self.pretrain_epochs, "pretrain", weights=False).scores
+            assert scores is not None
+            return scores
+        params = level.train(full, self.pretrain_epochs, "pretrain", by_signal=True).params
+        assert params is not None
+        return Scores(params.prunable, full.edges.to(params.prunable))
 
     def cost(self, epochs: int) -> int:
         return self.pretrain_epochs + epochs
@@ -91,7 +100,7 @@ class _Denoised(PlainElements):
         else:
             alive = self.backbone.prunable.split(self._mask.weights)
             masked = {name: grads[name] * alive[name] for name in self.weights}
-            super().update({**grads, **masked}, edges * self._mask.edges)
+            super().update({**grads, **masked}, edges * self._mask.edges if self._level.prunes_edges else None)
         self._clear()
 
     def _due(self, ahead: int) -> bool:

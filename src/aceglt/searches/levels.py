@@ -22,7 +22,7 @@ from aceglt.backends import Backend, Reference, choose
 from aceglt.backends.base import ScoreTraining
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
-from aceglt.methods.base import RETRAIN, Level, Method, Selection
+from aceglt.methods.base import RETRAIN, Level, Method, Selection, check
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Counts, Masks, share
@@ -142,6 +142,7 @@ class Search:
     backend: Backend = field(init=False)
 
     def __post_init__(self) -> None:
+        check(self.method, self.backbone)
         self.signal = self.signal or build_signal(self.config, self.parts.exact)
         self.ranking = self.ranking or Ranking(self.config.pruning.balance, self.config.pruning.degree_bonus)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
@@ -203,7 +204,7 @@ class Search:
         rank = partial(self.ranking.importance, self.problem.graph)
         return Level(
             number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank, c.training.epochs,
-            self.problem.graph, train_elements,
+            self.problem.graph, train_elements, self.problem.features, self.backbone,
         )  # fmt: skip
 
     def start_masks(self, state: State) -> Masks:
