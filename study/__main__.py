@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
-    commands.add_parser("page", help="write docs/science/study*, the table in README.md, and results/PART/levels.csv")
+    commands.add_parser("page", help="write docs/science/study* and results/PART/levels.csv")
     tuned = commands.add_parser("tune", help=f"search with other settings than the default's and add to {RECORD}")
     tuned.add_argument("dataset")
     tuned.add_argument("axis", choices=("model", "graph"))

@@ -1,5 +1,5 @@
-"""Tables and plots of the kept results: results/PART/levels.csv, the tables in docs/science/study.md and README.md, and
-in docs/science/study/ table1.md, one plot per backbone, the appendix, and NAME.md of further tables and figures of the
+"""Tables and plots of the kept results: results/PART/levels.csv, the tables in docs/science/study.md, and in
+docs/science/study/ table1.md, one plot per backbone, the appendix, and NAME.md of further tables and figures of the
 paper."""
 
 from __future__ import annotations
@@ -68,12 +68,7 @@ Made by `python -m study page` from the files in [results/table1](../../../resul
 - *Epochs*: of choosing 20 levels, per seed."""
 
 
-def write(
-    folder: Path = ROOT,
-    docs: Path = Path("docs/science/study"),
-    record: Path = RECORD,
-    readme: Path = Path("README.md"),
-) -> None:
+def write(folder: Path = ROOT, docs: Path = Path("docs/science/study"), record: Path = RECORD) -> None:
     """Everything that is made of the kept results."""
     found = groups(list(load(TABLE1, folder)))
     docs.mkdir(parents=True, exist_ok=True)
@@ -87,7 +82,6 @@ def write(
     made = tables(folder, record)
     refresh(docs.with_suffix(".md"), {name: table for name, table in made.items() if name in HEADLINES})
     refresh(docs / "appendix.md", {name: table for name, table in made.items() if name not in HEADLINES})
-    refresh(readme, {"sparsest": sparsest(found)} if found else {})
     for name, searches in of_exhibits(EXHIBITS, folder).items():
         if searches:
             write_exhibit(docs, exhibit(name), searches)
@@ -113,6 +107,7 @@ def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
     lines, tried = read(record), read(folder / equal.RECORD.name)
     return {
         **({"cost": cost(found), "accuracy": accuracy(found), "winners": winners(found)} if found else {}),
+        **({"sparsest": sparsest(found)} if found else {}),
         **({"folds": table(*means(lines))} if lines else {}),
         **({"splits": accuracy(splits), "split winners": winners(splits)} if splits else {}),
         **({"equal cost": accuracy(compared)} if compared else {}),

@@ -24,6 +24,7 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
     "make test": "is this test suite",
+    "pip install '.[fast]'": "changes the environment; test_package.py installs the archives",
     "make bench": "takes minutes; test_benchmarks.py runs its parts on small graphs",
     "make campaign": "takes hours",
     "make campaign-gpu": "needs a GPU",
@@ -163,6 +164,15 @@ def test_links_out_of_the_documentation_lead_to_the_repository_or_become_paths()
     text, outside = "[the record](../../results/a.csv), [Files](../reference/files.md)", DOCS_SITE["outside"]
     assert outside(text, "science/study.md", None).startswith("the record (`results/a.csv`), [Files](")
     assert "](https://x/blob/main/results/a.csv)," in outside(text, "science/study.md", "https://x/")
+
+
+def test_the_readme_is_short_and_its_table_is_made_of_what_is_kept() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 120
+    if not (ROOT / "results").exists():
+        pytest.skip("results are in the repository, not in the archive")
+    tool = runpy.run_path(str(ROOT / "tools" / "write_readme.py"))
+    assert tool["BEGIN"] + tool["savings"]() + tool["END"] in text
 
 
 def test_links_between_pages_lead_somewhere() -> None:

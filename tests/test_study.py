@@ -114,7 +114,7 @@ def test_finished_searches_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert taught["command"] == "aceglt reproduce table1 --cell citeseer/gcn/model/ugs/teacher --seeds 0,1"
     assert [set(level["diagnostics"]) for level in (random["levels"][0], taught["levels"][0])] == [set(), set()]
     pytest.importorskip("matplotlib")
-    page.write(kept, tmp_path / "docs", readme=tmp_path / "README.md")
+    page.write(kept, tmp_path / "docs")
     text = (tmp_path / "docs" / "table1.md").read_text()
     assert "### citeseer/gcn/model\n\n1 seeds; dense " in text
     assert (tmp_path / "docs" / "gcn.svg").read_text().startswith("<?xml")
@@ -201,9 +201,9 @@ def test_pages_are_made_of_what_is_kept() -> None:
     for part in cells.PARTS.values():
         if kept := cells.by_cell(part, KEPT):
             assert (KEPT / part.name / "levels.csv").read_text() == levels_csv(kept)
-    pages = ("docs/science/study.md", "docs/science/study/appendix.md", "README.md")
+    pages = ("docs/science/study.md", "docs/science/study/appendix.md")
     text = "".join((ROOT / name).read_text() for name in pages)
-    tables = page.tables(KEPT, ROOT / tune.RECORD) | {"sparsest": page.sparsest(found)}
+    tables = page.tables(KEPT, ROOT / tune.RECORD)
     assert {"accuracy", "winners", "folds"} <= set(tables)
     for name, table in tables.items():
         assert f"<!-- {name} -->\n{table}\n<!-- end of {name} -->" in text
