@@ -9,33 +9,53 @@ ifneq ($(wildcard ../shared/data/planetoid),)
 export ACEGLT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check docs campaign campaign-gpu bench clean
+.PHONY: demo test coverage check docs release campaign campaign-gpu bench clean
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# What a user needs; each further stamp adds to the same environment what its commands need.
+$(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("aceglt needs Python 3.10 or newer, this is " + sys.version) if sys.version_info < (3, 10) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) torch
+	$(PIP) -e '.[fast]'
 	@touch $@
 
-demo: $(VENV)/.installed  ## a quick search on the embedded graph
+$(VENV)/.installed: $(VENV)/.user
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.installed
+	$(PIP) -e '.[release]'
+	@touch $@
+
+demo: $(VENV)/.user  ## a quick search on the embedded graph
 	$(BIN)/aceglt search --preset quick --out $(DEMO)
 
 # By module, so that its fixtures and caches are made once.
 test: $(VENV)/.installed  ## the test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
+coverage: $(VENV)/.installed  ## the test suite with a report of the lines it reaches, in htmlcov/
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --cov --cov-report=html --cov-report=term:skip-covered
+
 check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-$(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
-	@touch $@
-
 docs: $(VENV)/.docs  ## the documentation, into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+release: $(VENV)/.release  ## build both archives, check them, install each in a clean environment and search with it
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m pytest -m slow tests/test_package.py
 
 campaign: $(VENV)/.installed  ## kills, faults and fuzzed inputs for hours; ends with one table (docs/science/reliability.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_kills.py tests/test_faults.py tests/fuzz tests/training/test_memory.py
@@ -47,4 +67,4 @@ bench: $(VENV)/.installed  ## time and memory of training on this machine
 	$(BIN)/python -m benchmarks --json benchmarks/cpu.json --plots docs/science/performance
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site dist htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache

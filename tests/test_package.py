@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import aceglt
+from aceglt import version
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,12 +23,28 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 @pytest.mark.parametrize(
     ("file", "pattern"),
-    [("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^version: (.+)$"), ("CHANGELOG.md", r"^## (\d\S*)")],
+    [("CITATION.cff", r"^version: (.+)$"), ("CHANGELOG.md", r"^## (\d\S*)")],
 )
 def test_the_version_is_the_same_everywhere(file: str, pattern: str) -> None:
     found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
     assert found is not None
     assert found[1] == aceglt.__version__
+
+
+def test_the_package_takes_its_version_from_the_one_place() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in text
+    assert f'[tool.hatch.version]\npath = "src/aceglt/{Path(version.__file__).name}"' in text
+
+
+def test_every_python_that_is_promised_is_tested_by_the_workflow() -> None:
+    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    workflow = ROOT / ".github" / "workflows" / "ci.yml"
+    if not workflow.exists():
+        pytest.skip("the workflow is in the repository, not in the archive")
+    matrix = re.search(r"python: \[(.+)\]", workflow.read_text())
+    assert matrix is not None
+    assert [version.strip(' "') for version in matrix[1].split(",")] == promised
 
 
 def test_every_dependency_is_bounded_and_justified() -> None:
