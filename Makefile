@@ -49,7 +49,7 @@ check: $(VENV)/.installed  ## lint and types
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs  ## the documentation, into site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 release: $(VENV)/.release  ## build both archives, check them, install each in a clean environment and search with it
 	rm -rf dist
