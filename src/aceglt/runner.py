@@ -30,6 +30,7 @@ from aceglt.methods import Method
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
+from aceglt.problems.checks import say_one_way
 from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.result import SearchResult
@@ -145,6 +146,8 @@ def search(
         source = data if data is not None else datasets.read(config.dataset, data_root)
         name = config.dataset if data is not None else None
         problem = build_problem(config, source, name).to(pick_device(device))
+        if not config.directed and processes.leads() and config.dataset.lower() not in datasets.KNOWN:
+            say_one_way(source, config.dataset)
         problem = customise(problem, own.loss, own.metric, ("val", "test") if config.test else ("val",))
         backbone = build_backbone(config, problem, own)
         _check_processes(config, backbone)
@@ -437,6 +440,7 @@ class _Runner:
             names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
             backend=self.search.backend.description,
             method=self.search.method.name if is_own(self.config.method) else "",
+            nodes=None if problem.numbers is None else problem.numbers.cpu(),
         )
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:

@@ -107,9 +107,9 @@ def test_features_of_edges_are_read_as_in_the_search(ticket: Ticket, tmp_path: P
     batch, values = whole.batch(ticket.masks.edges, False), ticket.masks.edges.float()
     wanted = backbone.apply(backbone.weights(ticket.trained), batch, values, Features(data.x))[0]
     pruned = ticket.apply(data)
-    assert_close(ticket.model()(pruned.x, pruned.edge_index, pruned.edge_attr), wanted, 1e-5)
+    assert_close(ticket.model()(pruned.x, pruned.edge_index, edge_attr=pruned.edge_attr), wanted, 1e-5)
     assert_close(ticket.predict(data), wanted.softmax(dim=-1), 1e-5)
-    other = ticket.model()(pruned.x, pruned.edge_index, 1 - pruned.edge_attr)
+    other = ticket.model()(pruned.x, pruned.edge_index, edge_attr=1 - pruned.edge_attr)
     assert not torch.allclose(other, wanted, rtol=1e-3)
 
 
@@ -122,7 +122,7 @@ def test_features_of_edges_agree_in_float64(ticket: Ticket, request: pytest.Fixt
     batch = whole.batch(ticket.masks.edges, False)
     wanted = backbone.apply(weights, batch, ticket.masks.edges.double(), Features(data.x))[0]
     pruned = ticket.apply(data)
-    assert_close(ticket.model().double()(pruned.x, pruned.edge_index, pruned.edge_attr), wanted, 1e-9)
+    assert_close(ticket.model().double()(pruned.x, pruned.edge_index, edge_attr=pruned.edge_attr), wanted, 1e-9)
 
 
 def test_a_benchmark_hands_the_features_of_edges_to_all(ticket: Ticket) -> None:
@@ -134,7 +134,7 @@ def test_a_benchmark_hands_the_features_of_edges_to_all(ticket: Ticket) -> None:
 def test_other_features_of_edges_are_refused(width: int | None, ticket: Ticket) -> None:
     data = graph() if width is None else with_edge_features(width)
     with pytest.raises(DataError, match="the model reads 3 features per edge"):
-        ticket.model()(data.x, data.edge_index, data.edge_attr)
+        ticket.model()(data.x, data.edge_index, edge_attr=data.edge_attr)
     for use in (ticket.predict, lambda data: benchmark(ticket, data, device="cpu", repeats=1)):
         with pytest.raises(DataError, match="the model reads 3 features per edge"):
             use(data)
@@ -144,7 +144,7 @@ def test_directions_that_disagree_are_refused(ticket: Ticket) -> None:
     data = with_edge_features()
     data.edge_attr[0] += 1
     with pytest.raises(DataError, match="differs between its two directions"):
-        ticket.model()(data.x, data.edge_index, data.edge_attr)
+        ticket.model()(data.x, data.edge_index, edge_attr=data.edge_attr)
 
 
 def test_a_model_that_reads_features_of_edges_is_not_exported(ticket: Ticket, tmp_path: Path) -> None:

@@ -146,12 +146,29 @@ def test_apply_filters_what_the_data_says_about_edges() -> None:
     assert pruned.edge_attr.tolist() == [0.0, 2.0, 3.0, 5.0, 7.0, 8.0]
 
 
-def test_apply_keeps_self_loops_repeated_edges_and_the_order() -> None:
+def test_apply_keeps_the_order_of_edges_and_drops_self_loops() -> None:
     data = _square()
-    data.edge_index = torch.cat([torch.tensor([[3, 2, 1], [3, 0, 0]]), data.edge_index], dim=1)
+    data.edge_index = torch.cat([torch.tensor([[3], [3]]), data.edge_index.flip(1)], dim=1)
     pruned = _made([True, False, True, True, True], [True], data).apply(data)
-    alive = [pair for pair in map(tuple, data.edge_index.T.tolist()) if pair not in ((0, 2), (2, 0))]
+    alive = [pair for pair in map(tuple, data.edge_index.T.tolist()) if pair not in ((0, 2), (2, 0), (3, 3))]
     assert list(map(tuple, pruned.edge_index.T.tolist())) == alive
+
+
+def test_apply_lists_an_edge_once_in_each_direction_however_the_data_does() -> None:
+    """One-way arcs get their reverse, repetitions are one, and what the data says about edges goes with them."""
+    data = _square()
+    data.edge_index = torch.tensor([[0, 2, 0, 2, 3, 0], [1, 0, 3, 1, 2, 1]])
+    data.edge_weight, data.kind = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 0.5]), torch.arange(6)
+    pruned = _made([True, False, True, True, True], [True], data).apply(data)
+    found = {
+        pair: (weight, kind)
+        for pair, weight, kind in zip(
+            map(tuple, pruned.edge_index.T.tolist()), pruned.edge_weight.tolist(), pruned.kind.tolist(), strict=True
+        )
+    }
+    once = {(0, 1): (1.5, 0), (0, 3): (3.0, 2), (1, 2): (4.0, 3), (2, 3): (5.0, 4)}
+    assert found == once | {(b, a): value for (a, b), value in once.items()}
+    assert pruned.edge_index.shape == (2, 8)
 
 
 def test_apply_to_a_directed_graph_removes_arcs_one_by_one() -> None:

@@ -90,22 +90,38 @@ class ArcGraph:
     are added where layers want them."""
 
     own: Tensor | None = None  # [A] coefficients that the graph alone gives
+    weight: Tensor | None = None  # [A] weights of the arcs, 1 for added self-loops; None is 1
 
-    def __init__(self, edge_index: Tensor, num_nodes: int, coefficients: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        coefficients: str,
+        dtype: torch.dtype,
+        edge_weight: Tensor | None = None,
+    ) -> None:
         self.source, self.target, self.num_nodes = edge_index[0], edge_index[1], num_nodes
+        self.weight = None if edge_weight is None else edge_weight.to(dtype)
         if coefficients in SELF_LOOPS:
             nodes = torch.arange(num_nodes, device=edge_index.device)
             self.source, self.target = torch.cat([self.source, nodes]), torch.cat([self.target, nodes])
+            if self.weight is not None:
+                self.weight = torch.cat([self.weight, self.weight.new_ones(num_nodes)])
         ones = torch.ones_like(self.target, dtype=dtype)
+        if self.weight is not None and coefficients == "symmetric":
+            ones = self.weight.abs()
         self._weigh(coefficients, ones.new_zeros(num_nodes).index_add(0, self.target, ones))
 
     def _weigh(self, coefficients: str, degree: Tensor) -> None:
-        """Set the graph's own coefficients, if there are such, from the nodes' degrees [N]."""
+        """Set the graph's own coefficients, if there are such, from the nodes' degrees [N]: numbers of arcs, or with
+        symmetric normalisation the sums of their weights' magnitudes."""
         if coefficients == "mean":
             self.own = 1.0 / degree[self.target]
         elif coefficients == "symmetric":
             root = degree.rsqrt()
             self.own = root[self.target] * root[self.source]
+        if self.own is not None and self.weight is not None:
+            self.own = self.own * self.weight
 
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
         """[N, units]: at each target, coefficient · z[source] over arcs; by default with the graph's own."""
@@ -134,6 +150,7 @@ class ArcGraph:
         assert edge is None  # a ticket does not hold the features of its edges, so none that reads them is exported
         messages = torch.relu(y[self.source]) + EPSILON
         messages = self.softmax(messages * temperature) * messages
+        messages = messages if self.weight is None else messages * self.weight.unsqueeze(1)
         return torch.zeros_like(y).index_add(0, self.target, messages)
 
 
@@ -219,6 +236,7 @@ def _attend(logits: Tensor, graph: ArcGraph) -> Sequence[Tensor]:
     """Coefficients [A] of each head, from the logits of its sources and targets."""
     source, target = logits.chunk(2, dim=1)
     coefficients = graph.softmax(F.leaky_relu(graph.pairs(source, target), SLOPE))
+    coefficients = coefficients if graph.weight is None else coefficients * graph.weight.unsqueeze(1)
     return coefficients.t().contiguous().unbind(0)
 
 
@@ -249,7 +267,8 @@ class ResidualBlock(nn.Module):
 
 
 class TicketModel(nn.Module):
-    """Outputs [N, classes] from all features x [N, F], dense or sparse, and the alive arcs edge_index [2, A].
+    """Outputs [N, classes] from all features x [N, F], dense or sparse, and the alive arcs edge_index [2, A], with
+    their weights [A] if they have any.
 
     Arcs are those of PyG: both directions of an undirected edge, no self-loops, none twice.
     """
@@ -265,8 +284,8 @@ class TicketModel(nn.Module):
         self.layers = nn.ModuleList(spec.module(linear) for spec in layers)
         self.reads = [getattr(spec, "reads", ()) or (number - 1,) for number, spec in enumerate(layers)]
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype)
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        graph = ArcGraph(edge_index, x.shape[0], self.coefficients, x.dtype, edge_weight)
         x = x if x.layout == torch.strided else x.to_sparse_coo()  # columns can be selected of no other sparse one
         return self.propagate(x.index_select(1, self.features), graph)
 
@@ -283,17 +302,21 @@ class TicketModel(nn.Module):
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (LayerSpec, BlockSpec)}
 
 
-def load(path: str | Path | None = None) -> tuple[TicketModel, Tensor]:
-    """The model and the ticket's arcs from `ticket.pt`, by default the one beside this file; nothing is unpickled."""
+def load(path: str | Path | None = None) -> tuple[Any, ...]:
+    """The model and the ticket's arcs from `ticket.pt`, by default the one beside this file, and the arcs' weights if
+    they have any; nothing is unpickled."""
     content = torch.load(path or Path(__file__).with_name("ticket.pt"), weights_only=True)
     layers = [_KINDS[spec.pop("kind")](**spec) for spec in content["layers"]]
-    return TicketModel(content["features"], layers, content["coefficients"]).eval(), content["edge_index"]
+    model = TicketModel(content["features"], layers, content["coefficients"]).eval()
+    return (model, *(content[name] for name in ("edge_index", "edge_weight") if name in content))
 
 
-def content(features: Tensor, layers: Sequence[Spec], coefficients: str, edge_index: Tensor) -> Mapping[str, Any]:
+def content(
+    features: Tensor, layers: Sequence[Spec], coefficients: str, arcs: Mapping[str, Tensor]
+) -> Mapping[str, Any]:
     """What `load` reads, for `torch.save`: plain values and tensors."""
     specs = [{"kind": type(spec).__name__, **vars(spec)} for spec in layers]
-    return {"features": features, "layers": specs, "coefficients": coefficients, "edge_index": edge_index}
+    return {"features": features, "layers": specs, "coefficients": coefficients, **arcs}
 
 
 FixedOrNone = TypeVar("FixedOrNone", Tensor, Tensor | None)

@@ -277,17 +277,24 @@ def predict(
     data_root: Path | None = None,
     dataset: str | None = None,
     backbone: str | None = None,
+    pairs: Path | None = None,
 ) -> None:
-    """Predict the class of every node with a ticket's compact model."""
+    """Predict the class of every node with a ticket's model; of link prediction, embeddings or the scores of pairs."""
     from aceglt.files import check_output, is_stdout
-    from aceglt.tickets.export import write_csv
+    from aceglt.tickets.tables import read_pairs, write_embeddings, write_predictions, write_scores
     from aceglt.training.setup import pick_device
 
-    check_output(out, _inputs(ticket, dataset))
+    check_output(out, [*_inputs(ticket, dataset), *([] if pairs is None else [pairs])])
     loaded = _ticket(ticket)
-    probabilities = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone)
-    write_csv(out, probabilities, loaded.several)
-    say(f"{len(probabilities):,} predictions: {out}", errors if is_stdout(out) else console)
+    wanted = None if pairs is None else read_pairs(pairs)
+    found = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone, wanted)
+    if wanted is not None:
+        write_scores(out, wanted, found)
+    elif loaded.config.task == "link":
+        write_embeddings(out, found)
+    else:
+        write_predictions(out, found, loaded.several)
+    say(f"{len(found):,} predictions: {out}", errors if is_stdout(out) else console)
 
 
 @command
@@ -320,7 +327,20 @@ def bench(
 
 
 @command
-def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None = None) -> None:
-    """Write a ticket's compact model and alive edges into a folder, for use without aceglt."""
-    path = _ticket(ticket).export(out, format, backbone)
+def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None = None, half: bool = False) -> None:
+    """Write a ticket's compact model and alive edges into a folder, for use without aceglt.
+
+    With --format ticket, a small ticket file for inference: without initial weights and dead edges.
+    """
+    from aceglt.files import check_output
+
+    loaded = _ticket(ticket)
+    if format == "ticket":
+        check_output(out, _inputs(ticket, None))
+        loaded.save(out, parts="inference", half=half)
+        say(f"exported: {out}")
+        return
+    if half:
+        raise ConfigError("--half is for --format ticket")
+    path = loaded.export(out, format, backbone)
     say(f"exported: {path} (see its README.md)")

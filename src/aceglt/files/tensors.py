@@ -22,10 +22,20 @@ def write_tensors(
     path: Path, kind: str, version: int, payload: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
     """A safetensors file whose metadata hold the kind, a format version, a JSON payload and a digest of everything."""
+    text, plain, checksum = _ready(payload, tensors)
+    metadata = {"kind": kind, "format": str(version), "payload": text, "sha256": checksum}
+    write_atomic(path, _sorted_header(save(plain, metadata)))
+
+
+def content_digest(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """The digest that a file of this content has."""
+    return _ready(payload, tensors)[2]
+
+
+def _ready(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor], str]:
     text = json.dumps(payload, allow_nan=False)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"kind": kind, "format": str(version), "payload": text, "sha256": _digest(text, plain)}
-    write_atomic(path, _sorted_header(save(plain, metadata)))
+    return text, plain, _digest(text, plain)
 
 
 def _sorted_header(content: bytes) -> bytes:
@@ -86,6 +96,41 @@ def unpack(bits: Tensor, n: int) -> Tensor:
     if bits.dtype != torch.uint8 or bits.dim() != 2 or bits.shape[1] != (n + 7) // 8:
         raise ValueError(f"a mask of {n} bits cannot be read from {bits.dtype} of shape {list(bits.shape)}")
     return torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=n, bitorder="little")).bool()
+
+
+def pack_ascending(numbers: Tensor) -> Tensor:
+    """Different whole numbers [n] in ascending order, from 0 up, as the gaps between them: seven bits to a byte, the
+    lowest first, and the eighth where more follow (LEB128)."""
+    gaps = np.diff(numbers.cpu().numpy(), prepend=-1) - 1
+    parts, more = [gaps], gaps >> 7
+    while more.any():
+        parts.append(more)
+        more = more >> 7
+    rest = np.stack(parts, axis=1)  # [n, bytes]: what is left of a gap from each byte on
+    there = rest > 0
+    there[:, 0] = True
+    follows = np.concatenate([there[:, 1:], np.zeros((len(gaps), 1), bool)], axis=1)
+    return torch.from_numpy(((rest & 127) | (follows << 7)).astype(np.uint8)[there])
+
+
+def unpack_ascending(packed: Tensor, below: int) -> Tensor:
+    """The inverse of `pack_ascending`, int64. Raises ValueError where that is not numbers below `below`."""
+    if packed.dtype != torch.uint8 or packed.dim() != 1:
+        raise ValueError(f"gaps cannot be read from {packed.dtype} of shape {list(packed.shape)}")
+    if not len(packed):
+        return torch.zeros(0, dtype=torch.int64)
+    data = packed.numpy()
+    first = np.flatnonzero(np.concatenate([[True], data[:-1] < 128]))
+    place = np.arange(len(data)) - np.repeat(first, np.diff(first, append=len(data)))
+    if data[-1] > 127 or place.max() > 8:
+        raise ValueError("the gaps between numbers are cut or too large")
+    gaps = np.add.reduceat((data & 127).astype(np.int64) << (7 * place), first)
+    if gaps.max() >= below or float(gaps.sum(dtype=np.float64)) + len(gaps) > 2**62:
+        raise ValueError(f"numbers beyond {below}")
+    numbers = np.cumsum(gaps + 1) - 1
+    if numbers[-1] >= below:
+        raise ValueError(f"numbers beyond {below}")
+    return torch.from_numpy(numbers)
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -56,12 +56,14 @@ class Graph:
         Self-loops always are; `unseen` says whether edges are that this graph does not have.
         """
         source, target = edge_index.long()
+        fallback: Tensor = (source == target) | unseen
+        if not self.num_edges:
+            return fallback
         if not self.directed:
             source, target = torch.minimum(source, target), torch.maximum(source, target)
         ours, code = self.edges[0] * self.num_nodes + self.edges[1], source * self.num_nodes + target
         position = torch.searchsorted(ours, code).clamp(max=self.num_edges - 1)
         known = (torch.maximum(source, target) < self.num_nodes) & (ours[position] == code)
-        fallback = (source == target) | unseen
         return torch.where(known, alive[position], fallback)
 
     @property
@@ -76,6 +78,13 @@ class Graph:
     def values(self) -> dict[str, Any]:
         """Weights and features of the edges, as far as there are any."""
         return {name: v for name in ("edge_weight", "edge_attr") if (v := getattr(self, name)) is not None}
+
+    def arcs(self) -> tuple[Tensor, Tensor | None]:
+        """PyG's edge_index [2, A], an undirected edge in both directions, and the weights [A] of the arcs."""
+        if self.directed:
+            return self.edges, self.edge_weight
+        weight = None if self.edge_weight is None else self.edge_weight.repeat(2)
+        return torch.cat([self.edges, self.edges.flip(0)], dim=1), weight
 
     def to(self, device: torch.device | str) -> Graph:
         return replace(self, edges=self.edges.to(device), **{name: v.to(device) for name, v in self.values.items()})

@@ -136,6 +136,11 @@ class Problem(ABC):
         """The graph that a split is evaluated on; None if it is the training graph."""
         return None
 
+    @property
+    def numbers(self) -> Tensor | None:
+        """[N] the numbers of the training graph's nodes in the data, ascending; None if they are the same."""
+        return None
+
     def reads(self, split: Split) -> Tensor | None:
         """Nodes whose outputs the loss on labels ("train") or the metric reads; None if it may be all."""
         return None

@@ -107,6 +107,29 @@ def checked_graph(data: Any, name: str, num_nodes: int, directed: bool) -> Graph
     return graph
 
 
+def say_one_way(data: Any, name: str) -> None:
+    """Log how many arcs are listed without their reverse, where a graph that looks directed is read as undirected.
+
+    A list in which every edge is once, from the lower number to the higher, says nothing about directions.
+    """
+    source, target = data.edge_index.cpu().long()
+    proper = source != target
+    size = int(data.num_nodes)
+    there, back = (
+        torch.unique(one[proper] * size + other[proper]) for one, other in ((source, target), (target, source))
+    )
+    alone = int((~torch.isin(there, back)).sum())
+    if alone and not bool((source <= target).all()):
+        logging.getLogger("aceglt").warning(
+            "%s: %s of %s arcs are listed without their reverse; the graph is searched as undirected, every edge in "
+            "both directions, and ticket.apply lists it so. Where directions matter, search with directed=True "
+            "(--directed)",
+            name,
+            f"{alone:,}",
+            f"{len(there):,}",
+        )
+
+
 def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise DataError(f"{name}: {part} must be integers of shape [2, edges], {_found(edge_index)}")

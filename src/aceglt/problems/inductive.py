@@ -34,8 +34,8 @@ class InductiveProblem(NodeProblem):
         cls, data: Any, name: str, directed: bool, split: str = "given", metric: str | None = None
     ) -> InductiveProblem:
         whole = NodeProblem.build(data, name, directed, split, metric)
-        not_test = torch.ones(len(whole.x), dtype=torch.bool).index_fill_(0, whole.test, False)
-        in_training = not_test.index_fill(0, whole.val, False)
+        not_test = _without(whole, whole.test)
+        in_training = _without(whole, whole.test, whole.val)
         validation, kept = _induced(whole, not_test)
         training, seen = _induced(whole, in_training)
         if training.graph.num_edges == 0:
@@ -47,6 +47,10 @@ class InductiveProblem(NodeProblem):
         return cls(
             **own, validation=validation, whole=whole, in_validation=torch.searchsorted(kept, seen), in_whole=seen
         )
+
+    @property
+    def numbers(self) -> Tensor:
+        return _without(self.whole, self.whole.test, self.whole.val).nonzero().squeeze(1)
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         return super().measure(outputs, split) if split == "train" else self.measured(split).measure(outputs, split)
@@ -62,6 +66,12 @@ class InductiveProblem(NodeProblem):
             return None
         problem = self.measured(split)
         return View(problem.graph, problem.features, self.in_validation if split == "val" else self.in_whole)
+
+
+def _without(problem: NodeProblem, *left_out: Tensor) -> Tensor:
+    """[N] bool: all nodes but these."""
+    nodes = torch.ones(problem.graph.num_nodes, dtype=torch.bool, device=problem.device)
+    return nodes.index_fill_(0, torch.cat(left_out), False)
 
 
 def _induced(problem: NodeProblem, nodes: Tensor) -> tuple[NodeProblem, Tensor]:

@@ -113,11 +113,10 @@ class LinkProblem(Problem):
         return outputs / math.sqrt(temperature)
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
-        """ROC-AUC or Hits@K of the held-out edges; InfoClust does not train lengths, so it goes by the cosine."""
+        """ROC-AUC or Hits@K of the held-out edges, with InfoClust by the cosine."""
         edges: Tensor = getattr(self, split)
         negatives: Tensor = getattr(self, f"{split}_negatives")
-        if self.objective == "infoclust":
-            outputs = F.normalize(InfoClust.embeddings(outputs), dim=-1)
+        outputs = embeddings(outputs, self.objective)
         pairs = torch.cat([edges, negatives], dim=1).unsqueeze(1).expand(-1, len(outputs), -1)
         scores = _pair_scores(outputs, pairs)
         if self.ranking.startswith("hits@"):
@@ -127,6 +126,11 @@ class LinkProblem(Problem):
     @cached_property
     def _non_edges(self) -> NonEdges:
         return NonEdges(self.graph)
+
+
+def embeddings(outputs: Tensor, objective: str) -> Tensor:
+    """Of a backbone's outputs, what pairs are scored by the inner products of: InfoClust does not train lengths."""
+    return F.normalize(InfoClust.embeddings(outputs), dim=-1) if objective == "infoclust" else outputs
 
 
 def _checked_pairs(data: Any, name: str, part: str, num_nodes: int) -> Tensor:

@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,14 +26,18 @@ from aceglt.numerics import rng
 from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.masks import Masks
 from aceglt.searches.sketch import bars
 from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
-from aceglt.tickets.compact import CompactModel, seconds
+from aceglt.tickets.applied import as_searched
+from aceglt.tickets.compact import CompactModel, parts_of, seconds
 from aceglt.tickets.own import forward, module_of
-from aceglt.tickets.plain import plain_model
+from aceglt.tickets.plain import adjacent, plain_model
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
 from aceglt.training.setup import pick_device
+
+BATCH = 256  # nodes that are asked for at once
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,16 @@ class Measured:
     file_bytes: int
     """Of the weights in a file; of a ticket, the whole file."""
     memory_bytes: int
-    """The most that tensors took up in a forward pass on the full graph, weights and inputs included."""
-    full: Latency
-    """Of the full graph, features and structure prepared where the variant can."""
+    """The most that tensors took up in a forward pass on the full graph from plain tensors: these, the weights as they
+    are multiplied (copies in another order included), and what the pass makes."""
     first: Latency
     """Of the full graph from the plain x and edge_index."""
+    full: Latency
+    """Of the full graph, features and structure prepared where the variant can; PyG's layers get a CSR adjacency."""
     node: Latency
     """Of a single node's neighbourhood (of 2 hops, or as many as there are layers), from its plain x and edge_index."""
+    batch: Latency
+    """Of the neighbourhood of `BATCH` nodes, likewise."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,8 +93,8 @@ class Benchmark:
     def __getitem__(self, variant: str) -> Measured:
         return next(row for row in self.rows if row.variant == variant)
 
-    def speedup(self, over: str, of: str = "ticket", what: str = "full") -> float:
-        """How many times as fast: the ratio of the medians."""
+    def speedup(self, over: str, of: str = "ticket", what: str = "first") -> float:
+        """How many times as fast: the ratio of the medians, from plain tensors or of another latency of `Measured`."""
         slow: Latency = getattr(self[over], what)
         fast: Latency = getattr(self[of], what)
         return slow.median / fast.median
@@ -104,27 +111,38 @@ class Benchmark:
             "edges": lambda row: f"{row.edges:,}",
             "file": lambda row: byte_count(row.file_bytes),
             "memory": lambda row: byte_count(row.memory_bytes),
-            "full graph, ms": lambda row: str(row.full),
-            "from plain tensors, ms": lambda row: str(row.first),
+            "full graph, ms": lambda row: str(row.first),
+            "prepared, ms": lambda row: str(row.full),
             "one node, ms": lambda row: str(row.node),
+            f"{BATCH} nodes, ms": lambda row: str(row.batch),
         }
         return [[name, *map(words, self.rows)] for name, words in quantities.items()]
 
     def _verdict(self) -> list[str]:
         called = {"pyg": "PyG", "dense": "dense"}
         over = [row.variant for row in self.rows if row.variant in called]
-        others = [f"{self.speedup(name):.1f}× as fast as {called[name]}" for name in over]
+
+        def faster(what: str) -> str:
+            return " and ".join(f"{self.speedup(name, what=what):.1f}× as fast as {called[name]}" for name in over)
+
         fewer = self["dense"].macs / self["ticket"].macs
         measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
-        return [measured, f"The ticket is {' and '.join(others)} (MACs: {fewer:.1f}×)."]
+        return [
+            f"From plain tensors, the ticket is {faster('first')} (MACs: {fewer:.1f}×).",
+            f"With inputs prepared once (model.prepare), {faster('full')}.",
+            measured,
+        ]
 
     def __repr__(self) -> str:
         return "\n".join([*text_table(self._table()), *self._verdict()])
 
     def _repr_html_(self) -> str:
-        slowest = max(row.full.median for row in self.rows)
-        rows = [(row.variant, row.full.median / slowest, f"{row.full.median:.2f} ms") for row in self.rows]
-        drawn, words = bars(rows, "latency of the full graph"), "<br>".join(map(escape, self._verdict()))
+        slowest = max(row.first.median for row in self.rows)
+        rows = [(row.variant, row.first.median / slowest, f"{row.first.median:.2f} ms") for row in self.rows]
+        drawn, words = (
+            bars(rows, "latency of the full graph, from plain tensors"),
+            "<br>".join(map(escape, self._verdict())),
+        )
         return f"{html_table(self._table())}{drawn}<p>{words}</p>"
 
 
@@ -164,39 +182,39 @@ def benchmark(
 class _Inputs(NamedTuple):
     x: Tensor  # [N, F] dense or CSR
     edge_index: Tensor  # [2, A]
+    edge_weight: Tensor | None  # [A] if the ticket's graph has such
     edge_attr: Tensor | None  # [A, D] if the backbone reads features of edges
     hops: int  # of a node's neighbourhood
 
     @classmethod
     def of(cls, data: Any, ticket: Ticket, device: torch.device) -> _Inputs:
-        """In the ticket's type of number, an undirected edge in both directions however the data lists it."""
-        from torch_geometric.utils import to_undirected
-
-        dtype, arcs, x = ticket.trained.prunable.dtype, data.edge_index.to(device), data.x
+        """Of data as `Ticket.apply` lists it, in the ticket's type of number."""
         built = None if is_own(ticket.config.backbone) else ticket.backbone()
-        attr = getattr(data, "edge_attr", None) if built is not None and built.edge_features else None
-        if attr is not None:
-            attr = attr.to(device, dtype).view(len(attr), -1)
-        if not ticket.graph.directed:
-            arcs, attr = to_undirected(arcs, attr, num_nodes=len(x), reduce="mean")
-        x = x.to(device, dtype)
+        data = data.dense() if built is None and hasattr(data, "dense") else data
+        x, arcs, weight, attr = (part if part is None else part.to(device) for part in parts_of(data))
+        dtype, reads_attr = ticket.trained.prunable.dtype, built is not None and built.edge_features
+        attr = attr.to(dtype).view(len(attr), -1) if attr is not None and reads_attr else None
+        weight = weight.to(dtype).reshape(-1) if weight is not None and ticket.weighted else None
+        assert x is not None
+        assert arcs is not None
+        x = x.to(dtype)
         hops = sum(stage.messages for stage in built.chain) if built is not None else 0
-        return cls(x if x.layout == torch.strided else as_csr(x), arcs, attr, hops or 2)
+        return cls(x if x.layout == torch.strided else as_csr(x), arcs, weight, attr, hops or 2)
 
     @property
-    def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
+    def parts(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """What models read."""
-        return self.x, self.edge_index, self.edge_attr
+        return self.x, self.edge_index, self.edge_weight, self.edge_attr
 
-    def around(self, node: int) -> _Inputs:
-        """The node's neighbourhood as a graph of its own."""
+    def around(self, nodes: list[int]) -> _Inputs:
+        """The nodes' neighbourhood as a graph of its own."""
         from torch_geometric.utils import k_hop_subgraph
 
-        nodes, arcs, _, kept = k_hop_subgraph(
-            node, self.hops, self.edge_index, relabel_nodes=True, num_nodes=len(self.x)
+        chosen, arcs, _, kept = k_hop_subgraph(
+            nodes, self.hops, self.edge_index, relabel_nodes=True, num_nodes=len(self.x)
         )
-        attr = None if self.edge_attr is None else self.edge_attr[kept]
-        return _Inputs(take_rows(self.x, nodes), arcs, attr, self.hops)
+        weight, attr = (None if part is None else part[kept] for part in self.parts[2:])
+        return _Inputs(take_rows(self.x, chosen), arcs, weight, attr, self.hops)
 
     @property
     def nbytes(self) -> int:
@@ -217,84 +235,96 @@ class _Inputs(NamedTuple):
 class _Variant:
     name: str
     inputs: _Inputs
+    run: Callable[[_Inputs], Tensor]
+    """A forward pass from plain inputs."""
     prepare: Callable[[_Inputs], Callable[[], Tensor]]
     """A function that runs a forward pass on these inputs."""
     parameters: int
-    weight_bytes: int
+    weight_bytes: Callable[[], int]
     file_bytes: int
 
     @classmethod
-    def of(cls, name: str, inputs: _Inputs, prepare: Any, weights: Mapping[str, Tensor]) -> _Variant:
+    def of(cls, name: str, inputs: _Inputs, run: Any, prepare: Any, weights: Mapping[str, Tensor]) -> _Variant:
         """A variant whose file would hold these weights."""
         file_bytes = len(save({name: part.contiguous() for name, part in weights.items()}))
         count, size = (sum(each) for each in zip(*((w.numel(), w.nbytes) for w in weights.values()), strict=True))
-        return cls(name, inputs, prepare, count, size, file_bytes)
-
-    def run(self, inputs: _Inputs) -> Tensor:
-        """A forward pass from plain inputs."""
-        return self.prepare(inputs)()
+        return cls(name, inputs, run, prepare, count, lambda: size, file_bytes)
 
 
 def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.device) -> list[_Variant]:
-    inputs, pruned = (_Inputs.of(given, ticket, device) for given in (data, ticket.apply(data)))
+    inputs, pruned = (_Inputs.of(given, ticket, device) for given in (_dense(ticket, data), ticket.apply(data)))
     backbone = ticket.backbone()
     weights = backbone.weights(backbone.init([ticket.seed], device))
     plain = plain_model(backbone).to(device, ticket.trained.prunable.dtype).eval()
 
     def prepare_dense(given: _Inputs) -> Callable[[], Tensor]:
         """Our model as it is trained, nothing pruned."""
-        graph = Graph.from_edge_index(given.edge_index, len(given.x), ticket.graph.directed, edge_attr=given.edge_attr)
+        arcs, attr, weight = given.edge_index, given.edge_attr, given.edge_weight
+        graph = Graph.from_edge_index(arcs, len(given.x), ticket.graph.directed, weight, attr)
         ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=device)
         backend = choose(device)
         batch = graph.batch(ones, backbone.self_loops, backend.kernels)
         values, features = ones.to(given.x.dtype), Features(given.x, backend.kernels)
         return partial(backend.network(backbone).apply, weights, batch, values, features)
 
+    unpruned = CompactModel(
+        backbone.layers({name: part[0] for name, part in weights.items()}), backbone.coefficients, model.directed,
+        model.edge_features, model.weighted,
+    ).to(device)  # fmt: skip
     state = {name: part for name, part in plain.state_dict().items() if part.is_floating_point()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ticket"
-        ticket.save(path)
+        ticket.save(path, parts="inference")
         file_bytes = path.stat().st_size
     return [
-        _Variant.of("pyg", inputs.dense(), lambda given: partial(plain, *given.parts), state),
-        _Variant.of("dense", inputs, prepare_dense, weights),
+        _Variant.of("pyg", inputs.dense(), lambda given: plain(*given.parts), partial(adjacent, plain), state),
+        _Variant.of("dense", inputs, lambda given: unpruned(*given.parts), prepare_dense, weights),
         _Variant(
             "ticket",
             pruned,
+            lambda given: model(*given.parts),
             lambda given: partial(model.run, model.prepare(*given.parts)),
             ticket.masks.alive.weights + ticket.trained.other.numel(),
-            sum(part.nbytes for part in model.parameters()),
+            lambda: model.nbytes,
             file_bytes,
         ),
     ]
 
 
+def _dense(ticket: Ticket, data: Any) -> Any:
+    """The data with all edges that the search was about, listed as a model reads them."""
+    if ticket.whole is None:
+        return replace(ticket, masks=Masks.full(1, ticket.masks.total)).apply(data)
+    return as_searched(data.edge_subgraph(data.edge_index[0] != data.edge_index[1]), ticket.graph.directed)
+
+
 def _own_variants(ticket: Ticket, backbone: Any, data: Any, device: torch.device) -> list[_Variant]:
     """The user's module as it is, and with the ticket's weights on the pruned graph; both as dense torch has them."""
-    ticket.check_plain()
-    made = {"dense": (data, False), "ticket": (ticket.apply(data), True)}
+    made = {"dense": (_dense(ticket, data), False), "ticket": (ticket.apply(data), True)}
     variants = []
     for name, (graph, trained) in made.items():
         module = module_of(ticket, backbone, trained).to(device)
-        prepare = partial(_prepared, module)
-        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), prepare, dict(module.state_dict())))
+        run = partial(_forward, module)
+        prepare = partial(partial, run)
+        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), run, prepare, dict(module.state_dict())))
     return variants
 
 
-def _prepared(module: nn.Module, given: _Inputs) -> Callable[[], Tensor]:
-    return partial(forward, module, given.x, given.edge_index)
+def _forward(module: nn.Module, given: _Inputs) -> Tensor:
+    return forward(module, given.x, given.edge_index, given.edge_weight)
 
 
 def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, seed: int) -> list[dict[str, Latency]]:
-    """Of each variant, "full", "first" and "node"; in every repetition each has its turn."""
+    """Latencies of each variant; in every repetition each has its turn."""
     ready = [variant.prepare(variant.inputs) for variant in variants]
     times: list[list[list[float]]] = [[] for _ in variants]
-    draws = rng.uniform(rng.keys([seed], "bench nodes"), repeats + 1)[0]
-    for node in (draws * len(variants[0].inputs.x)).long().tolist():
+    draws = rng.uniform(rng.keys([seed], "bench nodes"), (repeats + 1) * BATCH)[0].view(-1, BATCH)
+    for nodes in (draws * len(variants[0].inputs.x)).long().tolist():
         for variant, full, taken in zip(variants, ready, times, strict=True):
-            plain = (partial(variant.run, variant.inputs), partial(variant.run, variant.inputs.around(node)))
+            inputs = variant.inputs, variant.inputs.around(nodes[:1]), variant.inputs.around(nodes)
+            plain: list[Callable[[], Any]] = [partial(variant.run, given) for given in inputs]
             taken.append([seconds(trial, device) for trial in (full, *plain)])
-    names = ("full", "first", "node")
+    names = ("full", "first", "node", "batch")
     # the first time is a warm-up
     return [dict(zip(names, map(Latency.of, zip(*taken[1:], strict=True)), strict=True)) for taken in times]
 
@@ -307,7 +337,7 @@ def _measured(variant: _Variant, latencies: Mapping[str, Latency], device: torch
         parameters=variant.parameters,
         edges=Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed).num_edges,
         file_bytes=variant.file_bytes,
-        memory_bytes=variant.weight_bytes + inputs.nbytes + _peak_bytes(partial(variant.run, inputs), device),
+        memory_bytes=inputs.nbytes + _peak_bytes(partial(variant.run, inputs), device) + variant.weight_bytes(),
         **latencies,
     )
 
@@ -356,7 +386,10 @@ def _storages(values: Any) -> list[Any]:
     return [tensor.untyped_storage() for tensor in tensors]
 
 
-_LABELS = {"full": "full graph", "first": "full graph, from plain tensors", "node": "one node's neighbourhood"}
+_LABELS = {
+    "first": "full graph", "full": "full graph, prepared", "node": "one node's neighbourhood",
+    "batch": f"neighbourhood of {BATCH} nodes",
+}  # fmt: skip
 
 
 def write_plot(result: Benchmark, path: str | Path) -> None:

@@ -15,12 +15,14 @@ from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Line
 from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
-from aceglt.numerics.csr import as_csr, take_columns, to_csr
-from aceglt.numerics.graph import Graph, pointers
+from aceglt.numerics.csr import as_csr, stored_bytes, take_columns, to_csr
+from aceglt.numerics.graph import Graph
+from aceglt.problems.checks import check_edges
 from aceglt.tickets.shrink import shrink
 
 _TRIALS = 3
 _FEW_NODES = 64
+_SAMPLE = 256  # rows of x that say how sparse it is
 _SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
@@ -40,29 +42,62 @@ class CompactModel(TicketModel):
     fastest when this machine first met its shape. It is for inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
-    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model with
-    `edge_features` reads that many of each listed edge from `edge_attr`; others pay no heed to it.
+    graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model that is
+    `weighted` reads a weight of each listed edge from `edge_weight`, one with `edge_features` so many from `edge_attr`;
+    others pay no heed to these.
     """
 
     def __init__(
-        self, layers: Sequence[Spec], coefficients: str, directed: bool = False, edge_features: int = 0
+        self,
+        layers: Sequence[Spec],
+        coefficients: str,
+        directed: bool = False,
+        edge_features: int = 0,
+        weighted: bool = False,
     ) -> None:
         super().__init__(*shrink(layers), coefficients, MeasuredLinear)
-        self.in_features, self.directed, self.edge_features = len(layers[0].weight), directed, edge_features
+        self.in_features, self.directed = len(layers[0].weight), directed
+        self.edge_features, self.weighted = edge_features, weighted
+
+    def prepare(
+        self,
+        x: Any,
+        edge_index: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Inputs:
+        """What `run` reads, made once for any number of passes, from a PyG `Data` or from its tensors: features without
+        the dead ones, sparse if that is faster, and the graph with its coefficients."""
+        if not isinstance(x, Tensor):
+            x, edge_index, edge_weight, edge_attr = parts_of(x)
+        return self._inputs(x, edge_index, edge_weight, edge_attr, once=False)
 
     @torch.no_grad()
-    def prepare(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Inputs:
-        """Features without the dead ones, sparse if that is faster, and the graph with its coefficients."""
+    def _inputs(
+        self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None, edge_attr: Tensor | None, once: bool
+    ) -> Inputs:
+        """`once` says that the inputs serve one pass, so that making them counts too."""
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
+        if edge_index is None:
+            raise DataError("the model reads x and edge_index, or a Data with both; edge_index is missing")
         first = cast(MeasuredLinear, cast(Layer | ResidualBlock, self.layers[0]).entry)
         x = x.to(first.weight.dtype)
+        weight = self._checked_weight(edge_index, edge_weight) if self.weighted else None
         if self.coefficients == "softmax":
             attr = self._checked_attr(edge_index, edge_attr) if self.edge_features else None
-            graph: ArcGraph = ArcBatch(edge_index, x.shape[0], self.directed, attr, x.dtype)
+            graph: ArcGraph = ArcBatch(edge_index, x.shape[0], self.directed, attr, weight, x.dtype)
         else:
-            graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, x.dtype)
-        return Inputs(first.choose_input(x if x.layout == torch.strided else as_csr(x), self.features), graph)
+            graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, weight, x.dtype)
+        return Inputs(first.choose_input(x if x.layout == torch.strided else as_csr(x), self.features, once), graph)
+
+    def _checked_weight(self, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        if edge_weight is None or edge_weight.numel() != edge_index.shape[1]:
+            found = "none" if edge_weight is None else f"shape {list(edge_weight.shape)}"
+            raise DataError(
+                f"the model reads weights of edges: edge_weight must have shape [{edge_index.shape[1]}], found {found}"
+            )
+        return edge_weight.reshape(-1)
 
     def _checked_attr(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
         if edge_attr is not None and edge_attr.dim() == 1:
@@ -80,9 +115,17 @@ class CompactModel(TicketModel):
         """Outputs for prepared inputs."""
         return self.propagate(*inputs)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, edge_attr: Tensor | None = None
+    ) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
-        return self.run(self.prepare(x, edge_index, edge_attr))
+        return self.run(self._inputs(x, edge_index, edge_weight, edge_attr, once=True))
+
+    @property
+    def nbytes(self) -> int:
+        """What the weights take, with the copies that kernels have made of them."""
+        made = [copy for part in self.modules() if isinstance(part, MeasuredLinear) for copy in part.copies]
+        return sum(part.nbytes for part in (*self.parameters(), *self.buffers())) + sum(map(stored_bytes, made))
 
     @property
     def kernels(self) -> Mapping[str, str]:
@@ -91,28 +134,73 @@ class CompactModel(TicketModel):
         return {name: ", ".join(part.used) for name, part in named}
 
 
+def parts_of(data: Any) -> tuple[Any, ...]:
+    """x, edge_index, edge_weight and edge_attr of a `Data`, None for what it has not."""
+    return tuple(getattr(data, name, None) for name in ("x", "edge_index", "edge_weight", "edge_attr"))
+
+
 class CsrGraph(ArcGraph):
-    """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind."""
+    """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind.
+
+    Arcs that are listed as PyG has them are sorted, and nothing else: shapes are known beforehand, so that a GPU is
+    waited for once, to learn whether they are.
+    """
 
     def __init__(
-        self, edge_index: Tensor, num_nodes: int, coefficients: str, directed: bool, dtype: torch.dtype
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        coefficients: str,
+        directed: bool,
+        edge_weight: Tensor | None,
+        dtype: torch.dtype,
     ) -> None:
-        source, target = edge_index.long()
-        code = target * num_nodes + source
-        if not directed:
-            code = torch.cat([code, source * num_nodes + target])
-        code = code[code % (num_nodes + 1) != 0]
+        self.num_nodes = num_nodes
+        if not self._listed(edge_index, coefficients, directed, edge_weight):
+            check_edges(edge_index, num_nodes, "the graph")
+            try:
+                graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_weight)
+            except ValueError as problem:
+                raise DataError(str(problem)) from None
+            arcs, weight = graph.arcs()
+            self._listed(arcs, coefficients, True, weight)
+        starts = torch.arange(num_nodes + 1, device=edge_index.device, dtype=torch.int64) * num_nodes
+        self._rowptr = torch.searchsorted(self._code, starts.to(self._code.dtype), out_int32=True)
+        degree = self._rowptr.diff().to(dtype)
+        if self.weight is not None:
+            self.weight = self.weight.to(dtype)
+            if coefficients == "symmetric":
+                degree = self.sum(degree.new_ones(num_nodes, 1), self.weight.abs()).squeeze(1)
+        self._weigh(coefficients, degree)
+
+    def _listed(self, edge_index: Tensor, coefficients: str, directed: bool, edge_weight: Tensor | None) -> bool:
+        """Sort the arcs by target and source, with self-loops where layers want them. False where the matrix is not
+        that of the graph: arcs twice, loops that are not ours, or an undirected edge in one direction."""
+        n = self.num_nodes
+        source, target = edge_index.to(torch.int32 if n * n < 2**31 else torch.int64)
+        code = target * n + source
         if coefficients in SELF_LOOPS:
-            code = torch.cat([code, torch.arange(num_nodes, device=code.device) * (num_nodes + 1)])
-        code = torch.unique(code)  # each arc once, in the order of a CSR matrix
-        self.source, self.target, self.num_nodes = code % num_nodes, code // num_nodes, num_nodes
-        self._rowptr, self._col32 = pointers(self.target, num_nodes), self.source.int()
-        self._weigh(coefficients, self._rowptr.diff().to(dtype))
+            code = torch.cat([code, torch.arange(n, device=code.device, dtype=code.dtype) * (n + 1)])
+        code, order = code.sort(stable=True)  # which for integers is a radix sort
+        target, source = (code // n).int(), (code % n).int()
+        self._code, self.source, self.target, self.weight = code, source, target, None
+        wrong = (code.diff() == 0).any() | (edge_index >= n).any() | (edge_index < 0).any()
+        if coefficients not in SELF_LOOPS:
+            wrong |= (source == target).any()
+        if edge_weight is not None:
+            loops = edge_weight.new_ones(len(code) - len(edge_weight))
+            self.weight = torch.cat([edge_weight, loops])[order]
+        if not directed:
+            by_source, mirror = source.sort(stable=True)
+            wrong |= (by_source != target).any() | (target[mirror] != source).any()
+            if self.weight is not None:
+                wrong |= ~torch.isclose(self.weight[mirror], self.weight).all()
+        return not bool(wrong)
 
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
         values = self.own if coefficients is None else coefficients
         assert values is not None
-        matrix = torch.sparse_csr_tensor(self._rowptr, self._col32, values, (self.num_nodes, self.num_nodes))
+        matrix = torch.sparse_csr_tensor(self._rowptr, self.source, values, (self.num_nodes, self.num_nodes))
         return _product(matrix, z)
 
     def softmax(self, logits: Tensor) -> Tensor:
@@ -123,17 +211,22 @@ class ArcBatch(ArcGraph):
     """The arcs as a search has them, with the features of edges that the steps of a residual network read."""
 
     def __init__(
-        self, edge_index: Tensor, num_nodes: int, directed: bool, edge_attr: Tensor | None, dtype: torch.dtype
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        directed: bool,
+        edge_attr: Tensor | None,
+        edge_weight: Tensor | None,
+        dtype: torch.dtype,
     ) -> None:
         try:
-            graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_attr=edge_attr)
+            graph = Graph.from_edge_index(edge_index, num_nodes, directed, edge_weight, edge_attr)
         except ValueError as problem:
             raise DataError(str(problem)) from None
-        if graph.edge_attr is not None:
-            graph = replace(graph, edge_attr=graph.edge_attr.to(dtype))
+        graph = replace(graph, **{name: value.to(dtype) for name, value in graph.values.items()})
         alive = torch.ones(1, graph.num_edges, dtype=torch.bool, device=edge_index.device)
         self._batch = graph.batch(alive, self_loops=False)
-        self._scores = torch.ones(self._batch.num_arcs, dtype=dtype, device=edge_index.device)
+        self._scores = ops.arc_values(self._batch, alive.to(dtype))
 
     def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
         terms = None if edge is None else (edge[0].unsqueeze(0), edge[1].unsqueeze(0))
@@ -149,6 +242,11 @@ class MeasuredLinear(Linear):
         self._nonzeros = int(torch.count_nonzero(weight))
         self._transposed: dict[Any, Tensor] = {}  # the weight's rows, dense or CSR
 
+    @property
+    def copies(self) -> list[Tensor]:
+        """Of the weight, as kernels read it."""
+        return list(self._transposed.values())
+
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
         self.used.clear()
         out, first = None, 0
@@ -160,24 +258,28 @@ class MeasuredLinear(Linear):
         assert out is not None
         return out if self.shift is None else out.add_(self.shift)
 
-    def choose_input(self, x: Tensor, features: Tensor) -> Tensor:
-        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster; sparse ones
-        stay so unless most of them are not 0."""
-        sparse = x.layout != torch.strided
-        nonzeros = x.values().numel() if sparse else int(torch.count_nonzero(x))
-        if nonzeros > _SPARSE * x.numel():
+    def choose_input(self, x: Tensor, features: Tensor, once: bool = False) -> Tensor:
+        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster, with what it
+        takes to make them if they serve `once`; sparse ones stay so unless most of them are not 0."""
+        if x.layout != torch.strided:
+            return _columns(x, features, x.values().numel() <= _SPARSE * x.numel())
+        rarity = _rarity(x)
+        if rarity * _SPARSE < 1:
             return _columns(x, features, sparse=False)
-        if sparse:
-            return _columns(x, features, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
-            made = {name: _columns(x, features, name == "sparse") for name in ("dense", "sparse")}
-            self([made["dense"]])  # so that its own choice is made and not timed
-            return {name: partial(self, [columns]) for name, columns in made.items()}
+            made = {name: partial(_columns, x, features, name == "sparse") for name in ("dense", "sparse")}
+            self([made["dense"]()])  # so that its own choice is made and not timed
+            if once:
+                return {name: partial(self._multiply_made, make) for name, make in made.items()}
+            return {name: partial(self, [make()]) for name, make in made.items()}
 
-        rarity = x.numel() // max(1, nonzeros)
-        shape = ("input", *self._shape(len(x), len(features), x.dtype), rarity.bit_length())
+        shape = ("input", once, *self._shape(len(x), len(features), x.dtype), x.shape[1], int(rarity).bit_length())
         return _columns(x, features, fastest(shape, x.device, trials) == "sparse")
+
+    def _multiply_made(self, make: Callable[[], Tensor]) -> Tensor:
+        made: Tensor = self([make()])
+        return made
 
     def _choose(self, block: Tensor, rows: slice) -> str:
         if block.layout == torch.sparse_csr:
@@ -208,6 +310,12 @@ class MeasuredLinear(Linear):
         """
         nodes = max(_FEW_NODES, nodes)
         return nodes.bit_length(), width, self.weight.shape[1], self._nonzeros.bit_length(), dtype
+
+
+def _rarity(x: Tensor) -> float:
+    """One of how many entries of a dense x is not 0, by a sample of its rows."""
+    sample = x[:: max(1, len(x) // _SAMPLE)]
+    return sample.numel() / max(1, int(torch.count_nonzero(sample)))
 
 
 def _columns(x: Tensor, columns: Tensor, sparse: bool) -> Tensor:

@@ -25,6 +25,7 @@ from aceglt.searches.progress import TrainingProgress, visible
 from aceglt.searches.sketch import bars
 from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric_in_words, paired_t_test, winning
 from aceglt.searches.wording import VERDICTS, escape, html_table, plus_minus, text_table
+from aceglt.tickets import stored
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.fit import fit
 from aceglt.training.memory import PLANNED, Planner, free_memory
@@ -134,6 +135,7 @@ def evaluate(
         raise ConfigError(f"seeds must be from 1 to {MAX_SEEDS}, found {seeds}")
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
+    stored.checked(ticket)
     config = ticket.config
     own = again(config.to_dict(), {"backbone": backbone, "loss": loss, "metric": metric})
     source = data if data is not None else ticket.load_data(dataset, data_root)
@@ -197,7 +199,7 @@ def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Pa
             f"the ticket has {alive.shape[1]} weights, the {backbone.name} for this graph {start.prunable.shape[1]}; "
             "were its features or classes changed?"
         )
-    given = ticket.initial.prunable.to(start.prunable)
+    given = stored.checked(ticket).prunable.to(start.prunable)
     if not torch.allclose(start.prunable[alive], given[alive], rtol=1e-5, atol=1e-8):
         raise TicketError("the ticket's initial weights are not those that its seed gives in this version of aceglt")
     return Params(torch.where(alive, given, start.prunable), start.other)

@@ -1,8 +1,7 @@
-"""For use without aceglt: a folder with a ticket's compact model in some format and the alive edges, or predictions."""
+"""For use without aceglt: a folder with a ticket's compact model in some format and the alive edges."""
 
 from __future__ import annotations
 
-import csv
 import io
 import logging
 import tempfile
@@ -45,9 +44,10 @@ def write_folder(ticket: Ticket, out: str | Path, format: str, made: Callable[[]
     """Write files into a new folder, as `export` says."""
     if format not in FORMATS:
         raise ConfigError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
-    if ticket.config.task == "inductive":
+    if ticket.config.task == "inductive" and ticket.nodes is None:
         raise TicketError(
-            "the edges of an inductive ticket are numbered within its training graph; use apply and predict"
+            "the edges of this inductive ticket, which an earlier version saved, are numbered within its training "
+            "graph; search again, or use apply and predict"
         )
     path = Path(out)
     if path.exists():
@@ -70,16 +70,16 @@ def saved(save: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def _pyg(ticket: Ticket) -> dict[str, bytes]:
-    content = portable.content(*_parts(ticket), alive_arcs(ticket))
+    content = portable.content(*_parts(ticket), alive_graph(ticket))
     return {"ticket.pt": saved(partial(torch.save, content)), "model.py": Path(portable.__file__).read_bytes()}
 
 
 def _torch_export(ticket: Ticket) -> dict[str, bytes]:
-    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "torch-export")
+    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "torch-export", ticket.weighted)
 
 
 def _onnx(ticket: Ticket) -> dict[str, bytes]:
-    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "onnx")
+    return traced_files(ticket, TicketModel(*_parts(ticket)).eval(), "onnx", ticket.weighted)
 
 
 def traced_files(ticket: Ticket, model: Module, format: str, weighed: bool = False) -> dict[str, bytes]:
@@ -95,7 +95,8 @@ def traced_files(ticket: Ticket, model: Module, format: str, weighed: bool = Fal
     edge_index = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
     nodes, arcs = torch.export.Dim("nodes", min=2), torch.export.Dim("arcs", min=2)
     more, shapes = ({"edge_weight": x.new_ones(5)}, ({0: arcs},)) if weighed else ({}, ())
-    edges = {"edge_index.npy": saved(lambda content: np.save(content, alive_arcs(ticket).numpy()))}
+    arcs_of = {name: part.numpy() for name, part in alive_graph(ticket).items()}
+    edges = {f"{name}.npy": saved(partial(np.save, arr=part)) for name, part in arcs_of.items()}
     with _quiet():
         program = torch.export.export(model, (x, edge_index), more, dynamic_shapes=({0: nodes}, {1: arcs}, *shapes))
         if format == "torch-export":
@@ -112,30 +113,57 @@ FORMATS: dict[str, Callable[[Ticket], dict[str, bytes]]] = {
 }
 """The files of each format by name."""
 
-_USE = {
-    "pyg": """import torch
+
+def _use(ticket: Ticket, format: str) -> str:
+    names = ", ".join(alive_graph(ticket))
+    given = ", ".join(f'"{name}": {name}' for name in ("x", *alive_graph(ticket)))
+    return {
+        "pyg": f"""import torch
 from model import load
 
-model, edge_index = load()
+model, {names} = load()
 with torch.no_grad():
-    outputs = model(x, edge_index)""",
-    "torch-export": """import numpy, torch
+    outputs = model(x, {names})""",
+        "torch-export": f"""import numpy, torch
 
 model = torch.export.load("model.pt2").module()
-edge_index = torch.from_numpy(numpy.load("edge_index.npy"))
-outputs = model(x, edge_index)""",
-    "onnx": """import numpy, onnxruntime
+{arrays(ticket, "torch.from_numpy(numpy.load({}))")}
+outputs = model(x, {names.replace("edge_weight", "edge_weight=edge_weight")})""",
+        "onnx": f"""import numpy, onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-edge_index = numpy.load("edge_index.npy")
-outputs = session.run(None, {"x": x, "edge_index": edge_index})[0]""",
-}
+{arrays(ticket, "numpy.load({})")}
+outputs = session.run(None, {{{given}}})[0]""",
+    }[format]
+
+
+def arrays(ticket: Ticket, read: str) -> str:
+    """Lines that read what `alive_graph` has from arrays."""
+    return "\n".join(f"{name} = {read.format(repr(name + '.npy'))}" for name in alive_graph(ticket)).replace("'", '"')
+
+
+def alive_graph(ticket: Ticket) -> dict[str, Tensor]:
+    """The alive edges as PyG's `edge_index` [2, A], and their `edge_weight` [A] if they have any."""
+    arcs, weight = ticket.graph.subgraph(ticket.masks.edges[0]).arcs()
+    arcs = arcs if ticket.nodes is None else ticket.nodes[arcs]
+    return {"edge_index": arcs, **({} if weight is None else {"edge_weight": weight})}
 
 
 def alive_arcs(ticket: Ticket) -> Tensor:
     """PyG's edge_index [2, A] of the ticket's alive edges, an undirected one in both directions."""
-    edges = ticket.graph.edges[:, ticket.masks.edges[0]]
-    return edges if ticket.graph.directed else torch.cat([edges, edges.flip(0)], dim=1)
+    return alive_graph(ticket)["edge_index"]
+
+
+def about_outputs(ticket: Ticket) -> str:
+    """What the outputs are, in words for a README."""
+    said = f"The outputs [nodes, {ticket.sizes['out_features']}] are "
+    if ticket.config.task == "link":
+        if ticket.objective == "infoclust":
+            return f"{said}embeddings `h`: a pair is scored by the cosine of `torch.nn.functional.leaky_relu(h, 0.25)`."
+        return f"{said}embeddings `h`: `torch.sigmoid((h[u] * h[v]).sum(-1))` is the probability of an edge."
+    if ticket.config.task == "inductive":
+        said = f"Edges of nodes that were not there in training are not in it: add those of your graph. {said}"
+    return f"{said}logits{', of one label each' if ticket.several else ''}."
 
 
 def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
@@ -158,27 +186,13 @@ def _readme(ticket: Ticket, format: str) -> bytes:
 {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
 `x` is {dtype} [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges of the graph of {n} nodes that the
-ticket was found on, in PyG's form. Another graph needs both directions of its edges, no self-loops, none twice. The
-outputs [nodes, {sizes["out_features"]}] are logits.
+ticket was found on, in PyG's form. Another graph needs both directions of its edges, no self-loops, none twice, as
+aceglt's `ticket.apply(data)` lists them. {about_outputs(ticket)}
 
 ```python
-{_USE[format]}
+{_use(ticket, format)}
 ```
 """.encode()
-
-
-def write_csv(path: str | Path, probabilities: Tensor, several: bool = False) -> None:
-    """A line per node: its number, the predicted class and the probability of each class, from [N, classes].
-
-    Where a node may have `several` labels, the predicted ones are those more likely than not, with spaces between.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["node", "predicted", *(f"probability_{c}" for c in range(probabilities.shape[1]))])
-    for node, row in enumerate(probabilities):
-        likely = (row > 0.5).nonzero().flatten() if several else row.argmax().unsqueeze(0)
-        writer.writerow([node, " ".join(map(str, likely.tolist())), *(f"{p:.6g}" for p in row.tolist())])
-    write_atomic(Path(path), text.getvalue().encode())
 
 
 @contextmanager

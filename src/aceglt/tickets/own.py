@@ -16,9 +16,11 @@ from torch.nn import Module
 
 from aceglt.backbones import Backbone
 from aceglt.config.own import again, name_of
-from aceglt.errors import ConfigError, TicketError
+from aceglt.errors import ConfigError, DataError, TicketError
+from aceglt.numerics import rng
+from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.tickets.export import alive_arcs, saved, traced_files, write_folder
+from aceglt.tickets.export import about_outputs, alive_graph, arrays, saved, traced_files, write_folder
 
 if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
@@ -99,21 +101,59 @@ def _load(ticket: Ticket, module: Module, name: str) -> None:
         raise TicketError(f"{name} is not the ticket's model: {', '.join(told[:3])}")
 
 
-def forward(module: Module, x: Tensor, edge_index: Tensor) -> Tensor:
-    """Outputs [N, C]; a module that takes weights of edges is given ones, as in the search."""
-    options = {"edge_weight": x.new_ones(edge_index.shape[1])} if _takes_weight(module) else {}
+def forward(module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """Outputs [N, C]; a module that takes weights of edges is given ones where there are none, as in the search."""
+    options = {}
+    if _takes_weight(module):
+        options["edge_weight"] = x.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight.to(x)
     made: Tensor = module(x, edge_index, **options)
     return made
 
 
-def outputs(ticket: Ticket, data: Any, module: Module, device: torch.device | str = "cpu") -> Tensor:
-    """[N, C] of the module on data that the ticket was applied to, on arcs as it was trained on them: without
-    self-loops, an undirected edge in both directions."""
-    x = data.x.to(device, ticket.trained.prunable.dtype)
-    graph = Graph.from_edge_index(data.edge_index.to(device), len(x), ticket.graph.directed)
-    ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=device)
+def outputs(ticket: Ticket, data: Any, backbone: Any, device: torch.device | str = "cpu") -> Tensor:
+    """[N, C] of the user's module on data that the ticket was applied to. Where edges have weights, layers that do not
+    read `edge_weight` have their messages multiplied, as in the search."""
+    module = module_of(ticket, backbone).to(device)
+    data = data.dense() if hasattr(data, "dense") else data  # as the search did
+    x, edge_index = data.x.to(device, ticket.trained.prunable.dtype), data.edge_index.to(device)
+    if ticket.weighted:
+        if getattr(data, "edge_weight", None) is None:
+            raise DataError("the ticket was found on a graph with edge_weight, which this one lacks")
+        graph = Graph.from_edge_index(edge_index, len(x), ticket.graph.directed, data.edge_weight.to(device))
+        return _as_searched(ticket, backbone, graph, x)
     with torch.no_grad():
-        return forward(module.to(device), x, graph.batch(ones, False).by_run[0][0])
+        return forward(module, x, edge_index)
+
+
+def _as_searched(ticket: Ticket, backbone: Any, graph: Graph, x: Tensor) -> Tensor:
+    """Outputs of the module as the search runs it, with the scores of arcs in its layers."""
+    from aceglt.backbones.module import ModuleBackbone  # imports PyG's layers
+
+    assert ticket.names is not None
+    given, wanted = again(ticket.config.to_dict(), {"backbone": backbone}).backbone, ticket.names.prunable
+    network = ModuleBackbone(given, graph, x, ticket.sizes["out_features"], lambda name, _: name in wanted)
+    ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=x.device)
+    weights = network.weights(ticket.trained.to(x.device))
+    with torch.no_grad():
+        return network.apply(weights, graph.batch(ones, network.self_loops), ones.to(x.dtype), Features(x))[0]
+
+
+def check_weights(ticket: Ticket, module: Module, backbone: Any) -> None:
+    """Raise TicketError where edges have weights that the module by itself does not use as the search did."""
+    if not ticket.weighted:
+        return
+    graph = ticket.graph.subgraph(ticket.masks.edges[0])
+    x = rng.uniform(rng.keys([0], "weights of edges"), graph.num_nodes * ticket.sizes["in_features"])
+    x = x.view(graph.num_nodes, -1).to(ticket.trained.prunable.dtype)
+    with torch.no_grad():
+        alone = forward(module.cpu(), x, *graph.arcs())
+    wanted = _as_searched(ticket, backbone, graph, x)
+    if not torch.allclose(alone, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max())):
+        raise TicketError(
+            f"{type(module).__name__} does not read the graph's edge_weight in all its layers, so the search "
+            "multiplied their messages, which the module by itself does not; predict does, and export needs a module "
+            "whose forward uses edge_weight"
+        )
 
 
 def _takes_weight(module: Module) -> bool:
@@ -128,6 +168,7 @@ def export_own(ticket: Ticket, out: str | Path, format: str, backbone: Any) -> P
     Raises what `export` does, and TicketError if the module cannot be traced.
     """
     module = module_of(ticket, backbone)
+    check_weights(ticket, module, backbone)
 
     def made() -> dict[str, bytes]:
         weighed = _takes_weight(module)
@@ -138,7 +179,7 @@ def export_own(ticket: Ticket, out: str | Path, format: str, backbone: Any) -> P
 
 
 def _weights(ticket: Ticket, module: Module) -> dict[str, bytes]:
-    kept = {"state_dict.pt": module.state_dict(), "edge_index.pt": alive_arcs(ticket)}
+    kept = {"state_dict.pt": module.state_dict(), **{f"{name}.pt": part for name, part in alive_graph(ticket).items()}}
     return {name: saved(partial(torch.save, content)) for name, content in kept.items()}
 
 
@@ -157,27 +198,32 @@ def _readme(ticket: Ticket, format: str, weighed: bool) -> str:
     module, _, kind = ticket.config.backbone.partition(":")
     module = "my_module" if module == "__main__" else module  # of a notebook
     sizes = ticket.sizes
-    ones = ", edge_weight=torch.ones(edge_index.shape[1], dtype=x.dtype)" if weighed else ""
-    more = ', "edge_weight": numpy.ones(edge_index.shape[1], x.dtype)' if weighed else ""
+    read = given = ones = ""
+    if weighed and ticket.weighted:
+        read = '\nedge_weight = torch.load("edge_weight.pt", weights_only=True)'
+        given, ones = ", edge_weight=edge_weight", ', "edge_weight": edge_weight'
+    elif weighed:
+        given = ", edge_weight=torch.ones(edge_index.shape[1], dtype=x.dtype)"
+        ones = ', "edge_weight": numpy.ones(edge_index.shape[1], x.dtype)'
     use = {
         "pyg": f"""import torch
 from {module} import {kind.split(".")[0]}
 
 model = {kind}({sizes["in_features"]}, {sizes["out_features"]})  # as you make it
 model.load_state_dict(torch.load("state_dict.pt", weights_only=True))
-edge_index = torch.load("edge_index.pt", weights_only=True)
+edge_index = torch.load("edge_index.pt", weights_only=True){read}
 with torch.no_grad():
-    outputs = model.eval()(x, edge_index{ones})""",
+    outputs = model.eval()(x, edge_index{given})""",
         "torch-export": f"""import numpy, torch
 
 model = torch.export.load("model.pt2").module()
-edge_index = torch.from_numpy(numpy.load("edge_index.npy"))
-outputs = model(x, edge_index{ones})""",
+{arrays(ticket, "torch.from_numpy(numpy.load({}))")}
+outputs = model(x, edge_index{given})""",
         "onnx": f"""import numpy, onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-edge_index = numpy.load("edge_index.npy")
-outputs = session.run(None, {{"x": x, "edge_index": edge_index{more}}})[0]""",
+{arrays(ticket, "numpy.load({})")}
+outputs = session.run(None, {{"x": x, "edge_index": edge_index{ones}}})[0]""",
     }[format]
     directions = "" if ticket.graph.directed else ", both directions of each,"
     return f"""# A graph lottery ticket
@@ -186,7 +232,7 @@ outputs = session.run(None, {{"x": x, "edge_index": edge_index{more}}})[0]""",
 and {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
 `x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges{directions} of the graph of
-{ticket.graph.num_nodes} nodes that the ticket was found on. The outputs [nodes, {sizes["out_features"]}] are logits.
+{ticket.graph.num_nodes} nodes that the ticket was found on. {about_outputs(ticket)}
 
 ```python
 {use}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +18,22 @@ _NORMS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def plain_model(backbone: Backbone) -> nn.Module:
-    """The network with weights of its own; forward(x, edge_index, edge_attr)."""
+    """The network with weights of its own; forward(x, edge_index, edge_weight, edge_attr)."""
     return PlainNetwork(backbone) if backbone.chain else _deeper_gcn(backbone)
+
+
+def adjacent(model: nn.Module, given: Any) -> Callable[[], Tensor]:
+    """A pass over a CSR adjacency, PyG's faster way, where its layers take one; over edge_index where they do not.
+
+    `given` has x, edge_index, edge_weight and edge_attr as `parts`.
+    """
+    x, edge_index, weight, attr = given.parts
+    if isinstance(model, PlainNetwork) and model.coefficients in ("symmetric", "mean"):
+        from torch_geometric.utils import to_torch_csr_tensor
+
+        matrix = to_torch_csr_tensor(edge_index.flip(0), weight, size=(len(x), len(x)))  # rows are targets
+        return partial(model, x, matrix.to(x.dtype))
+    return partial(model, x, edge_index, weight, attr)
 
 
 class PlainNetwork(nn.Module):
@@ -27,15 +42,20 @@ class PlainNetwork(nn.Module):
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.stages, self.input_dropout = backbone.chain, backbone.input_dropout
+        self.coefficients = backbone.coefficients
         self.convs = nn.ModuleList(_conv(backbone.coefficients, stage) for stage in self.stages)
         self.skips = nn.ModuleList(_skip(stage) for stage in self.stages)
         self.norms = nn.ModuleList(_NORMS[stage.norm](stage.units) for stage in self.stages)
 
-    def forward(self, x: Tensor, edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None, edge_attr: Tensor | None = None
+    ) -> Tensor:
+        """PyG's layers but GCNConv read no weights of edges; without, they are as fast."""
+        arcs = (edge_index,) if edge_weight is None or self.coefficients != "symmetric" else (edge_index, edge_weight)
         made = {-1: nn.functional.dropout(x, self.input_dropout, self.training)}
         for number, stage in enumerate(self.stages):
             h = torch.cat([made[read] for read in stage.reads], dim=1)
-            out = self.convs[number](h, edge_index) if stage.messages else self.convs[number](h)
+            out = self.convs[number](h, *arcs) if stage.messages else self.convs[number](h)
             if stage.identity or not isinstance(self.skips[number], nn.Identity):
                 out = out + self.skips[number](h)
             out = ACTIVATIONS[stage.activation](self.norms[number](out))
@@ -75,5 +95,5 @@ def _deeper_gcn(backbone: Backbone) -> nn.Module:
     layers = [DeepGCNLayer(conv, nn.LayerNorm(width), nn.ReLU(), block="res+") for conv in others]
     steps: list[Any] = [(nn.Linear(encoder[0], width), "x -> x"), *((layer, along) for layer in (first, *layers))]
     steps += [nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, decoder[1])]
-    model: nn.Module = Sequential("x, edge_index, edge_attr", steps)
+    model: nn.Module = Sequential("x, edge_index, edge_weight, edge_attr", steps)
     return model

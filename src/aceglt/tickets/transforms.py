@@ -6,7 +6,8 @@ from typing import Any
 
 from torch_geometric.transforms import BaseTransform
 
-from aceglt.tickets.ticket import Ticket, check_unseen
+from aceglt.tickets.applied import check_unseen
+from aceglt.tickets.ticket import Ticket
 
 
 class ApplyTicket(BaseTransform):  # type: ignore[misc]  # PyG is not typed

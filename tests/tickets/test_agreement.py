@@ -1,0 +1,151 @@
+"""Every form of a ticket predicts what the search does, for every backbone, task, direction and weight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from own_models import LAYERS, Normed
+from search_samples import graph
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT, GCN, GIN, PNA, GraphSAGE
+
+import aceglt
+from aceglt.backbones import portable
+from aceglt.config.own import Own
+from aceglt.problems import build_problem
+from aceglt.searches.levels import outputs
+from aceglt.training.setup import build_backbone
+
+QUICK: dict[str, Any] = {
+    "method": "random", "levels": 1, "epochs": 2, "seeds": 1, "hidden": 6, "prune_model": 0.6, "axis": "joint",
+    "prune_graph": 0.3, "device": "cpu", "tickets": "all",
+}  # fmt: skip
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "gcn": {"backbone": "gcn"},
+    "gcn, batch norm, skips": {"backbone": "gcn", "layers": 3, "norm": "batch", "skip": "linear", "output": "linear"},
+    "sage": {"backbone": "sage"},
+    "gin": {"backbone": "gin"},
+    "gat": {"backbone": "gat", "heads": 2},
+    "resgcn": {"backbone": "resgcn", "layers": 2},
+}
+HISTOGRAM = torch.tensor([0, 4, 8, 4, 2])
+OWN: dict[str, Any] = {
+    **{name: LAYERS[name] for name in ("sage", "gatv2", "gin", "transformer", "gcn weighted", "gcn")},
+    "normed": Normed,
+    "PyG's GCN": GCN(6, 5, 2, 2),
+    "PyG's GraphSAGE": GraphSAGE(6, 5, 2, 2, norm="batch"),
+    "PyG's GAT": GAT(6, 6, 2, 2, heads=2),
+    "PyG's GIN": GIN(6, 5, 2, 2),
+    "PyG's PNA": PNA(6, 5, 2, 2, aggregators=["mean", "max"], scalers=["identity"], deg=HISTOGRAM),
+}
+THROUGHOUT = ("gcn weighted", "gatv2", "PyG's GraphSAGE")
+"""Models of one's own that go through every problem."""
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "node": {},
+    "directed": {"directed": True},
+    "weighted": {},
+    "weighted, directed": {"directed": True},
+    "inductive": {"task": "inductive"},
+    "link": {"task": "link", "embedding": 4},
+}
+LINK_OF_SIX = {"task": "link", "embedding": 2}  # so that models made for two outputs fit
+
+
+def data_of(kind: str) -> Data:
+    data = graph()
+    if "directed" in kind:
+        data.edge_index = data.edge_index[:, ::2]
+    if "weighted" in kind:
+        low, high = data.edge_index.min(dim=0).values, data.edge_index.max(dim=0).values
+        data.edge_weight = ((3 * low + high) % 7 + 1.0) / 4  # the same in both directions
+    return data
+
+
+def searched(ticket: aceglt.Ticket, data: Data, model: Any = None) -> Tensor:
+    """What the search itself computes: masks on the whole network and graph."""
+    problem = build_problem(ticket.config, data)
+    backbone = build_backbone(ticket.config, problem, Own(backbone=model))
+    return outputs(problem, backbone, ticket.trained, ticket.masks, "test")[0]
+
+
+def assert_same(found: Tensor, wanted: Tensor) -> None:
+    assert found.shape == wanted.shape
+    found, wanted = found.detach(), wanted.detach()
+    assert float((found - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("backbone", BUILT_IN)
+def test_every_form_of_a_ticket_agrees(backbone: str, kind: str, tmp_path: Path) -> None:
+    data = data_of(kind)
+    ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], **PROBLEMS[kind]).tickets[-1]
+    wanted, pruned = searched(ticket, data), ticket.apply(data)
+    link = ticket.config.task == "link"
+    assert_same(ticket.predict(data), wanted if link else wanted.softmax(dim=-1))
+    if link:
+        pairs = torch.tensor([[0, 1, 2], [3, 5, 9]])
+        scores = (wanted[pairs[0]] * wanted[pairs[1]]).sum(dim=-1).sigmoid()
+        assert_same(ticket.predict(data, pairs=pairs), scores)
+    inputs = pruned.x, pruned.edge_index, pruned.edge_weight
+    model = ticket.model()
+    assert_same(model(*inputs), wanted)
+    assert_same(model.run(model.prepare(pruned)), wanted)
+    ticket.save(tmp_path / "small", parts="inference")
+    assert_same(aceglt.Ticket.load(tmp_path / "small").predict(data), ticket.predict(data))
+    other, *arcs = portable.load(ticket.export(tmp_path / "served") / "ticket.pt")  # which is beside it as model.py
+    assert_same(other(*(part for part in inputs if part is not None)), wanted)
+    if kind != "inductive":  # where the arcs are those of training alone
+        assert_same(other(data.x, *arcs), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "node") for name in OWN),
+        *((name, kind) for name in THROUGHOUT for kind in ("directed", "weighted", "inductive", "link")),
+    ],
+)
+def test_every_form_of_a_ticket_of_ones_own_model_agrees(name: str, kind: str, tmp_path: Path) -> None:
+    data, model = data_of(kind), OWN[name]
+    options = LINK_OF_SIX if kind == "link" else PROBLEMS[kind]
+    ticket = aceglt.search(data, backbone=model, **{**QUICK, "hidden": 512}, **options).tickets[-1]
+    wanted, pruned = searched(ticket, data, model), ticket.apply(data)
+    answer = wanted if kind == "link" else wanted.softmax(dim=-1)
+    assert_same(ticket.predict(data, backbone=model), answer)
+    ticket.save(tmp_path / "small", parts="inference")
+    assert_same(aceglt.Ticket.load(tmp_path / "small").predict(data, backbone=model), answer)
+    if kind == "weighted":
+        return  # a module that reads no weights gets them from the search alone; see test_own_tickets
+    module = ticket.model(model)
+    options = {"edge_weight": torch.ones(pruned.num_edges)} if name == "gcn weighted" else {}
+    assert_same(module(pruned.x, pruned.edge_index, **options), wanted)
+    module.load_state_dict(ticket.state_dict(), strict=False)
+    assert_same(module(pruned.x, pruned.edge_index, **options), wanted)
+
+
+def test_one_way_arcs_of_a_knn_graph_are_said_and_become_edges(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exported model that is fed `ticket.apply(data).edge_index` predicts what the ticket does."""
+    digits = load_digits()
+    x, y = torch.from_numpy(digits.data[:120]).float() / 16, torch.from_numpy(digits.target[:120])
+    near = torch.cdist(x, x).topk(4, largest=False).indices[:, 1:]  # [N, 3] without the node itself
+    arcs = torch.stack([near.flatten(), torch.arange(120).repeat_interleave(3)])
+    part = torch.arange(120) % 3
+    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
+    data = Data(x=x, y=y, edge_index=arcs, **masks)
+    back = set(map(tuple, arcs.flip(0).T.tolist()))
+    alone = sum(pair not in back for pair in map(tuple, arcs.T.tolist()))
+    with caplog.at_level("WARNING", "aceglt"):
+        ticket = aceglt.search(data, **QUICK).tickets[-1]
+    assert alone > 0
+    assert f"{alone:,} of 360 arcs are listed without their reverse" in caplog.text
+    model, _ = portable.load(ticket.export(tmp_path / "served") / "ticket.pt")
+    found = model(data.x, ticket.apply(data).edge_index).softmax(dim=-1)
+    assert_same(found, ticket.predict(data))
+    assert_same(ticket.predict(data), searched(ticket, data).softmax(dim=-1))
