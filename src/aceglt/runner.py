@@ -412,7 +412,7 @@ class _Runner:
         assert state.masks is not None
         assert state.dense is not None
         one, record, problem = slice(i, i + 1), state.records[-1], self.problem
-        masks, start = state.masks[one], self.search.start[one]
+        masks, start = state.masks[one], self.search.rewound[one]
         readings = {"": record.outcome, "dense_": state.dense}
         edge_features = self.search.backbone.edge_features
         return Ticket(

@@ -12,11 +12,13 @@ from torch import Tensor
 from aceglt.backbones import GCN
 from aceglt.backbones.base import Params
 from aceglt.config import resolve
+from aceglt.errors import ConfigError
 from aceglt.methods import Level, Magnitude
+from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks, Quota
 from aceglt.searches.levels import Search
 from aceglt.searches.state import State
-from aceglt.training.fit import Fit
+from aceglt.training.fit import Fit, fit
 
 
 def level_with(weights: Tensor, edges: int, keep: Counts) -> Level:
@@ -69,3 +71,39 @@ def test_the_published_signal_is_usual_and_the_label_says_what_becomes_of_edges(
     assert (config.scoring.signal, config.pruning.balance) == ("labels", 0.0)
     assert config.scoring_epochs == config.training.epochs
     assert resolve(method="magnitude").label == "magnitude (labels, edges at random)"
+
+
+def rewound(epoch: int, seeds: tuple[int, ...] = (3, 8), **settings: object) -> Search:
+    problem = tiny_problem()
+    config = resolve(method="magnitude", seeds=seeds, epochs=4, hidden=6, axis="joint", rewind_epoch=epoch, **settings)
+    return Search(problem, GCN(problem.x.shape[1], 3, 6), Magnitude(), config)
+
+
+def test_late_rewinding_starts_levels_from_the_dense_weights_of_that_epoch() -> None:
+    """Which are those that training them for so many epochs ends with, since the last epoch of one is its only one."""
+    search, once = rewound(1), rewound(0)
+    keys = rng.keys((3, 8), 0, "dense", 0)
+    dense = fit(once.problem, once.backbone, once.start, once.full_masks(), 1, once.config.training, keys).params
+    assert dense is not None
+    torch.testing.assert_close(search.rewound.prunable, dense.prunable)
+    assert torch.equal(once.rewound.prunable, once.start.prunable)
+    state = search.train_dense(State())
+    began = search.level(state).train(search.full_masks(), 1, "weights").params
+    assert began is not None
+    again = fit(
+        search.problem, search.backbone, dense, search.full_masks(), 1, search.config.training,
+        rng.keys((3, 8), 1, "weights", 0),
+    ).params  # fmt: skip
+    assert again is not None
+    torch.testing.assert_close(began.prunable, again.prunable)
+
+
+def test_a_run_is_rewound_alone_as_in_a_batch() -> None:
+    assert torch.equal(rewound(2).rewound.prunable[1:], rewound(2, (8,)).rewound.prunable)
+
+
+def test_rewinding_is_refused_where_it_makes_no_sense() -> None:
+    with pytest.raises(ConfigError, match="rewind_epoch must be at most epochs, 4, found 5"):
+        rewound(5)
+    with pytest.raises(ConfigError, match="ugts leaves weights at their initial values; rewind_epoch must be 0"):
+        resolve(method="ugts", rewind_epoch=1)

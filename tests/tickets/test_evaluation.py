@@ -76,6 +76,15 @@ def test_other_features_are_refused(ticket: Ticket) -> None:
         evaluate(ticket, data, device="cpu")
 
 
+def test_a_rewound_ticket_says_so_and_starts_from_the_weights_of_that_epoch() -> None:
+    rewound = search(tickets="all", epochs=4, rewind_epoch=2).tickets[0]
+    assert "4 epochs, rewound to epoch 2" in repr(rewound)
+    plain = search(tickets="all", epochs=4).tickets[0]
+    assert not torch.equal(rewound.initial.prunable, plain.initial.prunable)
+    result = evaluate(rewound, graph(), seeds=2, device="cpu")
+    assert result.dense == evaluate(plain, graph(), seeds=2, device="cpu").dense
+
+
 def test_initial_weights_that_the_seed_does_not_give_are_refused(ticket: Ticket) -> None:
     forged = replace(ticket, initial=Params(ticket.initial.prunable * 2, ticket.initial.other))
     with pytest.raises(TicketError, match="initial weights"):

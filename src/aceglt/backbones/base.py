@@ -70,6 +70,11 @@ class Params:
     def __getitem__(self, runs: slice) -> Params:
         return Params(self.prunable[runs], self.other[runs])
 
+    @staticmethod
+    def cat(parts: Sequence[Params]) -> Params:
+        """One batch of the runs of several."""
+        return Params(torch.cat([part.prunable for part in parts]), torch.cat([part.other for part in parts]))
+
 
 class Dropout:
     """Dropout of one training step; what it draws depends on the run, the epoch and the layer alone."""

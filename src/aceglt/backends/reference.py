@@ -153,6 +153,10 @@ class PlainElements:
         parts = [*self.weights.values(), *self._others(), *self._current()]
         return torch.stack([part.reshape(len(part), -1).isfinite().all(dim=1) for part in parts]).all(dim=0)
 
+    def params(self) -> Params:
+        """Weights as they are now."""
+        return Params(self._flat(list(self.weights.values())), PlainElements._flat(self, self._others()))
+
     def best_params(self) -> Params:
         """Weights of each run's best epoch, without scoring."""
         weights, others = self._best[: len(self.weights)], self._best[len(self.weights) :]

@@ -20,7 +20,7 @@ from aceglt.config.groups import (
     TaskOptions,
     Training,
 )
-from aceglt.config.methods import METHOD_OPTIONS, complete, label
+from aceglt.config.methods import METHOD_OPTIONS, MethodOptions, complete, label
 from aceglt.config.own import is_own
 from aceglt.config.presets import PRESETS
 from aceglt.errors import ConfigError
@@ -133,6 +133,12 @@ class Config(Group):
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
             if getattr(self.stopping, name) is not None and self.pruning.axis == idle:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
+        if self.training.rewind_epoch > self.training.epochs:
+            raise ConfigError(
+                f"rewind_epoch must be at most epochs, {self.training.epochs}, found {self.training.rewind_epoch}"
+            )
+        if self.training.rewind_epoch and METHOD_OPTIONS.get(self.method, MethodOptions).untrained:
+            raise ConfigError(f"{self.method} leaves weights at their initial values; rewind_epoch must be 0")
         self.task_options.check(self.scoring.signal, self.loss, self.metric, self.training.partition_by)
 
     @property

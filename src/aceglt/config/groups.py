@@ -66,6 +66,14 @@ class Training(Group):
     neighbours: int = train_setting(
         10, "Neighbours that are drawn for each node and layer, in such parts [default: {default}].", from_to(1, 10_000)
     )
+    drop_edge: float = train_setting(
+        0.0, "DropEdge: share of the alive edges that a training step leaves out, drawn anew [default: {default:g}].",
+        SHARE_OR_NONE,
+    )  # fmt: skip
+    rewind_epoch: int = train_setting(
+        0, "Rewind to the dense model's weights of this epoch [default: {default}, the initial ones].", at_least(0)
+    )
+    """From which levels train, scores as well as tickets."""
     parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1))
     """Over how many parts the gradient of one step is averaged; several processes share them."""
 

@@ -29,6 +29,8 @@ class Settings(TypedDict, total=False):
     partitions: int | None
     partition_by: str | None
     neighbours: int | None
+    drop_edge: float | None
+    rewind_epoch: int | None
     parts_per_step: int | None
     signal: str | None
     beta: float | None

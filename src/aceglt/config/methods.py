@@ -23,6 +23,8 @@ class MethodOptions(Group):
     """Defaults of any settings that are others with this method."""
     sets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """By the value of the option `reading`, where a method has one, the options that it stands for."""
+    untrained: ClassVar[bool] = False
+    """Whether what it finds are subnetworks of the initial weights, which need no training."""
     otherwise: ClassVar[str] = ""
     """How the side is chosen that the method itself does not choose, for labels."""
 
@@ -152,6 +154,7 @@ class TeddyOptions(MethodOptions):
 @dataclass(frozen=True)
 class UgtsOptions(MethodOptions):
     name: ClassVar[str] = "ugts"
+    untrained: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = {**PUBLISHED, "decay_scores": False}
     otherwise: ClassVar[str] = "edges at random"
 

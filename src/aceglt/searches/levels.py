@@ -19,7 +19,8 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
 from aceglt.backends import Backend, Reference, choose
-from aceglt.backends.base import ScoreTraining
+from aceglt.backends.base import ScoreTraining, Start
+from aceglt.backends.reference import PlainElements
 from aceglt.config import Config
 from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import RETRAIN, Level, Method, Selection, check
@@ -257,7 +258,8 @@ class Search:
         tell(self.observer, "on_phase", level, phase)
         tell(self.observer, "on_training", masks.runs, epochs)
         batches = masks.runs // len(self.config.seeds)
-        start = Params(self.start.prunable.repeat(batches, 1), self.start.other.repeat(batches, 1))
+        begun = self.rewound if level else self.start
+        start = Params(begun.prunable.repeat(batches, 1), begun.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
         keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
         plain = elements is not None and self.problem.device.type != "cpu"  # a CUDA graph cannot record any rule
@@ -293,6 +295,27 @@ class Search:
         """Share of dead edges among all of the test graph's; None if that is the training graph."""
         view = self.problem.view("test")
         return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
+
+    @cached_property
+    def rewound(self) -> Params:
+        """What levels start from: W0, or the dense model's weights after `rewind_epoch` epochs of its training."""
+        training, made = self.config.training, dict[int, PlainElements]()
+
+        def kept(backbone: Backbone, start: Start, runs: slice) -> PlainElements:
+            made[runs.start] = PlainElements(backbone, start)
+            return made[runs.start]
+
+        if training.rewind_epoch:
+            tell(self.observer, "on_phase", 0, "rewind")
+            key = rng.keys(self.config.seeds, 0, "dense", 0, device=self.problem.device)  # the dense model's draws
+            as_dense = replace(training, early_stopping=None)
+            backend = self.backend if self.problem.device.type == "cpu" else Reference()
+            fit(
+                self.problem, self.backbone, self.start, self.full_masks(), training.rewind_epoch, as_dense, key,
+                backend=backend, runs_at_once=self.runs_at_once, parts=self.parts, elements=kept,
+            )  # fmt: skip
+        found = [made[first].params() for first in sorted(made)]
+        return Params.cat(found) if found else self.start
 
     @cached_property
     def excerpt(self) -> Excerpt:

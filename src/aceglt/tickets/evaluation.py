@@ -148,18 +148,21 @@ def evaluate(
         ticket.check(problem.graph)
         problem = customise(problem, own.loss, own.metric)
         network = build_backbone(config, problem, own)
-        first = _initial_weights(ticket, network, problem)
-        start = Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
+        initial = _initial_weights(ticket, network, problem)
+        own_weights = {
+            which: Params(first.prunable.expand(seeds, -1), first.other.expand(seeds, -1))
+            for which, first in zip(("dense", "ticket"), initial, strict=True)
+        }
         others = [other for other in range(seeds + 1) if other != ticket.seed][:seeds]
-        fresh = network.init(others, problem.device)
+        fresh = dict.fromkeys(own_weights, network.init(others, problem.device))
         as_trained = frozenset(PLANNED)  # how the ticket was trained is not the plan's to change, but how many at once
         planner = Planner(problem, network, config.replace(seeds=range(seeds)), None, as_trained)
         at_once = planner.plan(free_memory(problem.device)).runs_at_once
         masks = {"dense": Masks.full(1, ticket.masks.total, problem.device), "ticket": ticket.masks.to(problem.device)}
         readings = []
-        for step, (weights, which) in enumerate(product((start, fresh), masks)):
-            tell(observer, "on_phase", step, which if weights is start else f"{which}, fresh weights")
-            readings.append(retrain(ticket, problem, network, weights, masks[which], step, observer, at_once))
+        for step, (weights, which) in enumerate(product((own_weights, fresh), masks)):
+            tell(observer, "on_phase", step, f"{which}, fresh weights" if weights is fresh else which)
+            readings.append(retrain(ticket, problem, network, weights[which], masks[which], step, observer, at_once))
     dense, kept, fresh_dense, fresh_kept = readings
     return Evaluation(kept, dense, problem.metric, Comparison(fresh_kept, fresh_dense, problem.metric))
 
@@ -190,8 +193,9 @@ def retrain(
     return Readings(result.val.tolist(), test.tolist())
 
 
-def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Params:
-    """W0, made anew from the seed; the ticket's own initial weights must be among them."""
+def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> tuple[Params, Params]:
+    """What the dense model and the ticket start from: W0, made anew from the seed, which the ticket's own initial
+    weights must be among, unless it was rewound to a later epoch."""
     start = backbone.init([ticket.seed], problem.device)
     alive = ticket.masks.weights.to(problem.device)
     if start.prunable.shape != alive.shape:
@@ -199,7 +203,11 @@ def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> Pa
             f"the ticket has {alive.shape[1]} weights, the {backbone.name} for this graph {start.prunable.shape[1]}; "
             "were its features or classes changed?"
         )
-    given = stored.checked(ticket).prunable.to(start.prunable)
+    initial = stored.checked(ticket)
+    given = initial.prunable.to(start.prunable)
+    own = torch.where(alive, given, start.prunable)
+    if ticket.config.training.rewind_epoch:
+        return start, Params(own, initial.other.to(start.other))
     if not torch.allclose(start.prunable[alive], given[alive], rtol=1e-5, atol=1e-8):
         raise TicketError("the ticket's initial weights are not those that its seed gives in this version of aceglt")
-    return Params(torch.where(alive, given, start.prunable), start.other)
+    return Params(own, start.other), Params(own, start.other)

@@ -56,7 +56,9 @@ class Ticket:
     seed: int
     level: int
     masks: Masks  # S = 1
-    initial: Params | None  # S = 1, dead weights are 0; None if it was saved for inference
+    initial: Params | None
+    """S = 1, dead weights are 0; with `rewind_epoch`, those of the dense model after that epoch. None if it was saved
+    for inference."""
     trained: Params  # S = 1, dead weights are 0
     metrics: Mapping[str, float | None]
     """val, test, dense_val, dense_test of this run; test is None where it was never read."""
@@ -124,12 +126,13 @@ class Ticket:
         c, alive, total, dense = self.config, self.masks.alive, self.total, self.sizes["dense_macs"]
         shown = {name: plus_minus(None if value is None else [value]) for name, value in self.metrics.items()}
         network = f"your own {c.backbone}" if is_own(c.backbone) else c.backbone
+        rewound = f", rewound to epoch {c.training.rewind_epoch}" if c.training.rewind_epoch else ""
         width = "" if is_own(c.backbone) else f" with {c.backbone_options.hidden} hidden units"
         return "\n".join(
             [
                 f"Ticket of {self.method or c.label}, {network}{width} on {c.dataset}, {c.task} task",
                 f"level {self.level} of the {c.pruning.axis} axis, seed {self.seed}, preset {c.preset}, "
-                f"{c.training.epochs} epochs",
+                f"{c.training.epochs} epochs{rewound}",
                 f"weights  {alive.weights:,} of {total.weights:,} ({percent(self.model_sparsity)} sparse)",
                 f"edges    {alive.edges:,} of {total.edges:,} ({percent(self.graph_sparsity)} sparse)",
                 f"MACs     {quantity(self.sizes['macs'])} of {quantity(dense)} "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -19,7 +19,7 @@ from aceglt.backbones.base import Backbone, Dropout, Params, Weights
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, ScoreTraining, Start
 from aceglt.backends.fields import Passes, Site, Step
-from aceglt.backends.reference import PlainElements
+from aceglt.backends.reference import PlainElements, Reference
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
@@ -30,6 +30,7 @@ from aceglt.training.partitions import WHOLE, Outputs, Part, Parts
 from aceglt.training.sampling import Sampler
 
 _LOSS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
+_EDGES = _LOSS + 1  # … and those of DropEdge
 _LOOK = 16  # epochs after which a GPU is waited for, to see whether a training is over
 NOISE = 1e-5  # relative size of the noise that scores start with
 
@@ -64,7 +65,7 @@ class Fit:
         return Fit(
             torch.cat([f.val for f in fits]),
             torch.cat([f.epoch for f in fits]),
-            Params(torch.cat([p.prunable for p in params]), torch.cat([p.other for p in params])) if params else None,
+            Params.cat(params) if params else None,
             Scores.cat(scores) if scores else None,
         )
 
@@ -105,6 +106,8 @@ def fit(
     together), and processes share the parts of a step. `elements` makes what is trained; all weights are alive then.
     """
     backend, total = backend or choose(problem.device), masks.runs
+    if training.drop_edge:
+        backend = Reference()  # others prepare the arcs of a training once
     size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     places = _places(problem, labels_alone=soft is None)
@@ -183,17 +186,30 @@ class _Trainer:
     def _epoch(self) -> None:
         """Validate what the last epoch left, and train it for one more."""
         weights, edge_values = self._leaves()  # W times its scores, and the edges' scores (Equation 2)
-        step = self.passes.step({**weights, **self.elements.buffers}, edge_values)
+        key = rng.fold(self.key, 2 + self.progress.epoch)  # 0 and 1 are of the initial scores
+        step = self._passes(key).step({**weights, **self.elements.buffers}, edge_values)
         judged, buffers = step.validate(), self.elements.buffers  # validation begins; `judged()` waits for it
         if buffers:  # the training pass changes them
             self._judge(judged())
-        key = rng.fold(self.key, 2 + self.progress.epoch)  # 0 and 1 are of the initial scores
         loss = self._loss(self.problem, self.soft, step, weights, key)
         grads, edges = _gradients(loss.sum(), weights, edge_values)
         if not buffers:  # validation may have run beside the training pass
             self._judge(judged())
         self.elements.update(grads, edges)  # ∂W = g · s, ∂s = g · W + λ · sign(s), a step of Adam; the dead stay 0
         self.progress.trained(loss.detach())
+
+    def _passes(self, key: Tensor) -> Passes:
+        """The passes of a step: training is without the edges that DropEdge leaves out."""
+        if not self.start.training.drop_edge:
+            return self.passes
+        site, kernels = self.passes.train_site, self.backend.kernels
+        graph = site.place.graph.batch(self._alive(key), self.backbone.self_loops, kernels)
+        return replace(self.passes, train_site=replace(site, graph=graph))
+
+    def _alive(self, key: Tensor) -> Tensor:
+        """[S, E] the alive edges that a step trains with."""
+        alive, drop = self.start.masks.edges, self.start.training.drop_edge
+        return thinned(alive, rng.fold(key, _EDGES), drop) if drop else alive
 
     def _loss(
         self, problem: Problem, soft: Soft | None, step: Step, weights: Weights, key: Tensor, at: Tensor | None = None
@@ -259,7 +275,7 @@ class _Trainer:
     def _part_loss(self, part: Part, weights: Weights, edge_values: Tensor, key: Tensor) -> Tensor:
         kernels, network = self.backend.kernels, self.backend.network(self.backbone)
         problem, aim, at = self.problem.part(part.nodes, part.edges), part.nodes, None
-        graph = problem.graph.batch(self.start.masks.edges[:, part.edges], self.backbone.self_loops, kernels)
+        graph = problem.graph.batch(self._alive(key)[:, part.edges], self.backbone.self_loops, kernels)
         site = Site(graph, problem.features.using(kernels), Place(problem.graph, problem.features))
         if part.seeds is not None:  # the loss is theirs alone, and layers are computed where they depend on them
             aim, at = part.seeds, torch.searchsorted(part.nodes, part.seeds)
@@ -275,6 +291,11 @@ class _Trainer:
         if scoring is None:
             return Fit(*best, elements.best_params(), None)
         return Fit(*best, None, elements.best_scores() if scoring.epoch == "best" else elements.scores())
+
+
+def thinned(alive: Tensor, key: Tensor, drop: float) -> Tensor:
+    """[S, E] alive edges without a share that each run draws (DropEdge, Rong et al., 2020)."""
+    return alive & rng.keep_mask(key, alive.shape[1], drop)
 
 
 def _places(problem: Problem, labels_alone: bool) -> tuple[Place, Place]:
