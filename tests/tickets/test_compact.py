@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from search_samples import graph
 from ticket_samples import BACKBONES, DEEP, assert_close, masked_outputs, random_ticket
 from torch import Tensor
 
+from aceglt.backbones import portable
 from aceglt.backbones.portable import LayerSpec, TicketModel
 from aceglt.errors import DataError
 from aceglt.tickets import compact
@@ -110,6 +112,26 @@ def test_directed_arcs_stay_directed() -> None:
     model = CompactModel([LayerSpec(weight, (2,))], "mean", directed=True)
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     assert model(x, torch.tensor([[0], [1]])).tolist() == [[0.0, 0.0], [1.0, 2.0]]
+
+
+def test_weights_of_edges_must_be_there_and_agree_in_both_directions() -> None:
+    model = CompactModel([LayerSpec(torch.eye(2), (2,))], "mean", weighted=True)
+    x, arcs = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0, 1], [1, 0]])
+    assert model(x, arcs, torch.tensor([0.5, 0.5])).tolist() == [[1.5, 2.0], [0.5, 1.0]]
+    with pytest.raises(DataError, match=r"edge_weight must have shape \[2\], found none"):
+        model(x, arcs)
+    with pytest.raises(DataError, match="differs between its two directions"):
+        model(x, arcs, torch.tensor([0.5, 0.25]))
+    with pytest.raises(DataError, match="names node 2"):
+        model(x, arcs + 1, torch.tensor([0.5, 0.5]))
+
+
+def test_compiling_a_model_leaves_it_as_it_is_and_an_exported_one_is_one_graph(tmp_path: Path) -> None:
+    ticket, x = random_ticket("gat", 0.5), features(1.0)
+    arcs, wanted = alive_arcs(ticket), masked_outputs(ticket, x)
+    assert_close(torch.compile(ticket.model(), backend="eager")(x, arcs), wanted, 1e-5)
+    plain, _ = portable.load(ticket.export(tmp_path / "served") / "ticket.pt")
+    assert_close(torch.compile(plain, backend="eager", fullgraph=True)(x, arcs), wanted, 1e-5)
 
 
 def test_prepared_inputs_give_the_same_any_number_of_times() -> None:

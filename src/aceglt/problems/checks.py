@@ -114,7 +114,7 @@ def say_one_way(data: Any, name: str) -> None:
     """
     source, target = data.edge_index.cpu().long()
     proper = source != target
-    size = int(data.num_nodes)
+    size = data.x.shape[0]
     there, back = (
         torch.unique(one[proper] * size + other[proper]) for one, other in ((source, target), (target, source))
     )

@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aceglt.backends import choose
 from aceglt.config.own import is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.numerics import rng
 from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
-from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.searches.sketch import bars
@@ -58,7 +56,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Measured:
-    """One variant: `pyg` (PyG's layers, dense features), `dense` (ours, nothing pruned) or `ticket`."""
+    """One variant: `pyg` (PyG's layers, dense x), `dense` (the ticket's model with nothing pruned) or `ticket`."""
 
     variant: str
     macs: int
@@ -257,17 +255,7 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
     weights = backbone.weights(backbone.init([ticket.seed], device))
     plain = plain_model(backbone).to(device, ticket.trained.prunable.dtype).eval()
 
-    def prepare_dense(given: _Inputs) -> Callable[[], Tensor]:
-        """Our model as it is trained, nothing pruned."""
-        arcs, attr, weight = given.edge_index, given.edge_attr, given.edge_weight
-        graph = Graph.from_edge_index(arcs, len(given.x), ticket.graph.directed, weight, attr)
-        ones = torch.ones(1, graph.num_edges, dtype=torch.bool, device=device)
-        backend = choose(device)
-        batch = graph.batch(ones, backbone.self_loops, backend.kernels)
-        values, features = ones.to(given.x.dtype), Features(given.x, backend.kernels)
-        return partial(backend.network(backbone).apply, weights, batch, values, features)
-
-    unpruned = CompactModel(
+    dense = CompactModel(
         backbone.layers({name: part[0] for name, part in weights.items()}), backbone.coefficients, model.directed,
         model.edge_features, model.weighted,
     ).to(device)  # fmt: skip
@@ -278,17 +266,21 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
         file_bytes = path.stat().st_size
     return [
         _Variant.of("pyg", inputs.dense(), lambda given: plain(*given.parts), partial(adjacent, plain), state),
-        _Variant.of("dense", inputs, lambda given: unpruned(*given.parts), prepare_dense, weights),
+        _Variant.of("dense", inputs, *_ways(dense), weights),
         _Variant(
             "ticket",
             pruned,
-            lambda given: model(*given.parts),
-            lambda given: partial(model.run, model.prepare(*given.parts)),
+            *_ways(model),
             ticket.masks.alive.weights + ticket.trained.other.numel(),
             lambda: model.nbytes,
             file_bytes,
         ),
     ]
+
+
+def _ways(model: CompactModel) -> tuple[Callable[[_Inputs], Tensor], Callable[[_Inputs], Callable[[], Tensor]]]:
+    """A pass of a model from plain inputs, and what makes inputs ready for passes."""
+    return lambda given: model(*given.parts), lambda given: partial(model.run, model.prepare(*given.parts))
 
 
 def _dense(ticket: Ticket, data: Any) -> Any:

@@ -119,6 +119,13 @@ class CompactModel(TicketModel):
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, edge_attr: Tensor | None = None
     ) -> Tensor:
         """Outputs from scratch; where features and graph stay, `prepare` them once and `run`."""
+        if torch.compiler.is_compiling():
+            return _uncompiled(self._from_scratch)(x, edge_index, edge_weight, edge_attr)
+        return self._from_scratch(x, edge_index, edge_weight, edge_attr)
+
+    def _from_scratch(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None
+    ) -> Tensor:
         return self.run(self._inputs(x, edge_index, edge_weight, edge_attr, once=True))
 
     @property
@@ -132,6 +139,13 @@ class CompactModel(TicketModel):
         """Which kernel each product of the last forward pass ran on."""
         named = [(name, part) for name, part in self.named_modules() if isinstance(part, MeasuredLinear)]
         return {name: ", ".join(part.used) for name, part in named}
+
+
+def _uncompiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function as torch.compile leaves it alone: kernels are chosen by measuring them, which no graph holds."""
+    reason = "a ticket's model measures its kernels and runs them as they are; compile an export to pyg, which is plain"
+    disabled: Callable[..., Tensor] = torch.compiler.disable(function, reason=reason)
+    return disabled
 
 
 def parts_of(data: Any) -> tuple[Any, ...]:
