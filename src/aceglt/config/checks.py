@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -50,15 +51,24 @@ SHARE_OR_NONE = must_be("0 or more and below 1", lambda value: 0 <= value < 1)
 OWN_FUNCTION = must_be("module:function", is_own)
 
 
+@cache
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """What the values of a field are instances of; numbers may be whole where fractions are meant."""
+    kinds = [get_origin(part) or part for part in _parts(hint)]
+    return (*kinds, *(wider for kind, wider in ((float, int), (tuple, list)) if kind in kinds))
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
+
+
 def check_type(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value that is not of a field's type; numbers may be whole where fractions are meant."""
-    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    kinds: set[Any] = {get_origin(part) or part for part in parts}
+    """Refuse a value that is not of a field's type."""
+    kinds = _kinds(hint)
     if Literal in kinds:
         one_of(*get_args(hint))(name, value)
         return
-    kinds |= {wider for kind, wider in ((float, int), (tuple, list)) if kind in kinds}
-    if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         words |= {tuple[int, ...]: "a whole number or a list of whole numbers"}
         raise ConfigError(
@@ -66,7 +76,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         )
     if isinstance(value, tuple | list):
         for part in value:
-            check_type(name, part, next(get_args(p)[0] for p in parts if get_origin(p) is tuple))
+            check_type(name, part, next(get_args(p)[0] for p in _parts(hint) if get_origin(p) is tuple))
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, found {value}")
     if isinstance(value, int) and abs(value) > LARGEST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any, ClassVar, get_type_hints
@@ -55,6 +55,7 @@ type_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 """The types of a dataclass's fields, by name."""
 
 
-def settings_of(kind: type[Group]) -> dict[str, Any]:
-    """The fields of a dataclass that are settings, by name."""
-    return {part.name: part for part in fields(kind) if "help" in part.metadata}
+settings_of: Callable[[Any], Mapping[str, Any]] = cache(
+    lambda kind: {part.name: part for part in fields(kind) if "help" in part.metadata}
+)
+"""The fields of a dataclass that are settings, by name."""

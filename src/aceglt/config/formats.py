@@ -79,9 +79,10 @@ def from_format_1(values: Mapping[str, Any]) -> dict[str, Any]:
         raise IncompleteError(f"{', '.join(lost)} of {method} is gone in this version; use the aceglt that wrote it")
     options = {name: value for name, value in {**defaults, **options}.items() if name not in gone}
     backbone, task = str(values.get("backbone")), str(values.get("task"))
-    had = settings_of(BACKBONE_OPTIONS.get(backbone, BackboneOptions)) | settings_of(
-        TASK_OPTIONS.get(task, TaskOptions)
-    )
+    had = {
+        *settings_of(BACKBONE_OPTIONS.get(backbone, BackboneOptions)),
+        *settings_of(TASK_OPTIONS.get(task, TaskOptions)),
+    }
     # It wrote defaults of options that the backbone or task does not have.
     kinds = (*BACKBONE_OPTIONS.values(), *TASK_OPTIONS.values())
     not_had = {name: None for kind in kinds for name in settings_of(kind) if name not in had}

@@ -64,10 +64,10 @@ class Cell:
     def choices(self, scale: Scale) -> dict[str, Any]:
         """The settings to search with, beside the preset."""
         mine, options = {name: getattr(self, name) for name in IDENTITY}, {}
-        full = resolve(scale.preset, method=self.method)
-        if self.method in _IN_EPOCHS and scale.epochs not in (None, full.training.epochs):
-            name = _IN_EPOCHS[self.method]
-            options[name] = max(1, round(full.method_options[name] * scale.epochs / full.training.epochs))
+        if self.method in _IN_EPOCHS and scale.epochs is not None:
+            name, full = _IN_EPOCHS[self.method], resolve(scale.preset, method=self.method)
+            if scale.epochs != full.training.epochs:
+                options[name] = max(1, round(full.method_options[name] * scale.epochs / full.training.epochs))
         for settings in (self.settings, scale.settings):
             options |= settings.get("method_options", {})
         # More levels than an exhibit shows would be searched for nothing.

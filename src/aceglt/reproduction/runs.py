@@ -48,8 +48,11 @@ class FoundRun:
 def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
     """The run directories of a cell, whatever their seeds."""
     config = cell.config(scale)
-    open_fields = ("seeds", *(name for name in PLANNED if cell.choices(scale).get(name) is None))
     paths = sorted(path.parent for path in _folder(root, config).glob("*/config.json"))
+    if not paths:
+        return []
+    choices = cell.choices(scale)
+    open_fields = ("seeds", *(name for name in PLANNED if choices.get(name) is None))
     mine = _without(config, open_fields)
     runs = [run for path in paths if _without((run := _read(path)).config, open_fields) == mine]
     for run in runs[1:]:
@@ -60,8 +63,11 @@ def find(root: Path, cell: Cell, scale: Scale) -> list[FoundRun]:
 
 def collect(root: Path, cell: Cell, scale: Scale) -> dict[str, Any] | None:
     """The results over the seeds of all finished runs of a cell; None if there are none."""
+    runs = find(root, cell, scale)
+    if not runs:
+        return None
     levels = cell.config(scale).stopping.levels
-    done = [run for run in find(root, cell, scale) if run.has(levels)]
+    done = [run for run in runs if run.has(levels)]
     return merge([results_of(run.path) for run in done], levels) if done else None
 
 
