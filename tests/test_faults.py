@@ -16,7 +16,6 @@ import pytest
 from campaign import ROWS, Case, Undisturbed, fill
 from search_samples import Breaks, Stop, files, npz, outcome, search
 
-from aceglt import runner
 from aceglt.errors import RunError
 from aceglt.files import append_line
 from aceglt.runs.directory import results_of
@@ -24,9 +23,10 @@ from aceglt.runs.directory import results_of
 CASE = Case("random", "gcn", "node")
 
 
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> Undisturbed:
-    return Undisturbed(CASE, npz(tmp_path), tmp_path)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return Undisturbed(CASE, npz(folder), folder)
 
 
 # Disks
@@ -110,12 +110,13 @@ def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> No
 # Damage
 
 
-@pytest.fixture
-def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, with a short report: the real one takes longer than these searches."""
-    monkeypatch.setattr(runner, "write_report", lambda runs, path: path.write_text("report"))
-    search(out=tmp_path / "finished", tickets="all")
-    return tmp_path / "finished"
+    run = tmp_path_factory.mktemp("faults") / "finished"
+    search(out=run, tickets="all")
+    (run / "report.html").write_text("report")
+    return run
 
 
 def _damaged(finished: Path, name: str, bit: int) -> Path:

@@ -173,7 +173,7 @@ def test_an_option_of_the_wrong_type_is_one_line(given: dict[str, Any]) -> None:
 
 
 def test_an_own_method_is_called_by_its_name(tmp_path: Path) -> None:
-    result = search(method=Mine(0.2), out=tmp_path / "run")
+    result = search(method=Mine(0.2), out=tmp_path / "run", report=True)
     assert repr(result).startswith("my method on data, gcn")
     assert "my method: levels" in (tmp_path / "run" / "report.html").read_text()
 

@@ -57,7 +57,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_run_directory_holds_what_the_design_says(tmp_path: Path) -> None:
-    search(out=tmp_path / "run", tickets="all")
+    search(out=tmp_path / "run", tickets="all", report=True)
     tickets = {f"tickets/level_{level:02d}_seed_{seed}.safetensors" for level in (1, 2) for seed in (0, 1)}
     known = {"config.json", "environment.json", "results.json", "events.jsonl", "report.html", "final", ".lock"}
     assert files(tmp_path / "run") == {"tickets", *known, *tickets}
@@ -91,7 +91,7 @@ def test_zero_levels_train_dense_alone(tmp_path: Path) -> None:
 
 
 def test_the_report_names_the_tickets_and_the_command(tmp_path: Path) -> None:
-    search(out=tmp_path / "run", tickets="all", command="aceglt search --my-command")
+    search(out=tmp_path / "run", tickets="all", report=True, command="aceglt search --my-command")
     page = (tmp_path / "run" / "report.html").read_text()
     assert "tickets/level_02_seed_1.safetensors" in page
     assert "aceglt search --my-command" in page
@@ -99,7 +99,7 @@ def test_the_report_names_the_tickets_and_the_command(tmp_path: Path) -> None:
 
 def test_without_plotly_a_search_ends_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    result = search(out=tmp_path / "run")
+    result = search(out=tmp_path / "run", report=True)
     assert len(result.notes) == 1
     assert "pip install plotly" in result.notes[0]
     assert not (tmp_path / "run" / "report.html").exists()
@@ -203,7 +203,7 @@ def test_a_ticket_says_where_it_comes_from_and_what_it_has() -> None:
 def test_the_trained_weights_of_a_ticket_reach_its_metrics() -> None:
     """A ticket's test metric is that of its trained weights on its pruned graph."""
     data = graph()
-    for ticket in search(data, tickets="all", epochs=20).tickets:
+    for ticket in search(data, tickets="all", epochs=8).tickets:
         problem = Problem.from_data(ticket.apply(data))
         backbone = build_backbone(ticket.config, problem)
         full = torch.ones(1, problem.graph.num_edges)
@@ -217,21 +217,21 @@ def test_the_trained_weights_of_a_ticket_reach_its_metrics() -> None:
 
 
 def test_levels_stop_a_search() -> None:
-    assert [level["level"] for level in search(levels=3).results["levels"]] == [1, 2, 3]
+    assert [level["level"] for level in search(method="random", levels=3).results["levels"]] == [1, 2, 3]
 
 
 def test_a_target_model_sparsity_stops_a_search() -> None:
-    levels = search(target_model=0.4, levels=9).results["levels"]
+    levels = search(method="random", target_model=0.4, levels=9).results["levels"]
     assert levels[-1]["model_sparsity"] >= 0.4 > levels[-2]["model_sparsity"]
 
 
 def test_a_target_graph_sparsity_stops_a_search() -> None:
-    levels = search(target_graph=0.12, levels=9).results["levels"]
+    levels = search(method="random", target_graph=0.12, levels=9).results["levels"]
     assert levels[-1]["graph_sparsity"] >= 0.12 > levels[-2]["graph_sparsity"]
 
 
 def test_a_target_alone_gives_as_many_levels_as_it_needs() -> None:
-    settings = {**TINY, "levels": None}
+    settings = {**TINY, "method": "random", "epochs": 1, "levels": None}
     levels = aceglt.search(graph(), device="cpu", **{**settings, "target_model": 0.9}).results["levels"]
     assert levels[-1]["model_sparsity"] >= 0.9 > levels[-2]["model_sparsity"]
 
@@ -239,9 +239,9 @@ def test_a_target_alone_gives_as_many_levels_as_it_needs() -> None:
 def test_patience_stops_after_that_many_losing_levels_in_a_row(scripted: Any) -> None:
     win, lose = [(0.5, 0.0), (0.5, 0.0)], [(0.4, 1.0), (0.4, 1.0)]
     scripted([(0.5, 0.5), (0.5, 0.5)], lose, win, lose, lose, win, win)
-    assert len(search(levels=6, patience=2).results["levels"]) == 4
-    assert len(search(levels=6, patience=1).results["levels"]) == 1
-    assert len(search(levels=6, patience=3).results["levels"]) == 6
+    for patience, levels in ((2, 4), (1, 1), (3, 6)):
+        found = search(method="random", epochs=1, levels=6, patience=patience)
+        assert len(found.results["levels"]) == levels
 
 
 @pytest.mark.parametrize("axis", ["model", "graph", "joint"])

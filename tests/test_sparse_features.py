@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,8 +87,15 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("case", SEARCHES)
+def each_case_and_layout() -> list[Any]:
+    """All of them; quickly, each search with one layout by turns."""
+    pairs = product(enumerate(SEARCHES), enumerate(LAYOUTS))
+    return [
+        pytest.param(case, layout, marks=pytest.mark.slow if (c + k) % 3 else ()) for (c, case), (k, layout) in pairs
+    ]
+
+
+@pytest.mark.parametrize(("case", "layout"), each_case_and_layout())
 def test_a_search_on_sparse_features_is_that_on_dense_ones(case: str, layout: str) -> None:
     assert_same(search(sparse(words(), layout), tickets="all", **SEARCHES[case]), on_dense_features(case))
 

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from search_samples import TINY, Breaks, Stop, events, files, outcome, search
 
-from aceglt import runner
-
 ACE: dict[str, Any] = {
-    "method": "ace", "axis": "model", "signal": "teacher", "seeds": 1, "epochs": 2,
+    "method": "ace", "axis": "model", "signal": "teacher", "seeds": 1, "epochs": 2, "levels": 1,
     "method_options": {"rounds": 1, "refine_epochs": 1},
 }  # fmt: skip
-
-
-@pytest.fixture
-def _no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report takes longer than these searches."""
-    monkeypatch.setattr(runner, "write_report", lambda runs, path: path.write_text("report"))
+UGS = {**TINY, "levels": 1, "epochs": 2}
+LONGER = pytest.param({**ACE, "levels": 2}, marks=pytest.mark.slow)
 
 
 def _callbacks(folder: Path, **settings: Any) -> int:
@@ -29,11 +23,10 @@ def _callbacks(folder: Path, **settings: Any) -> int:
     return observer.calls
 
 
-@pytest.mark.usefixtures("_no_report")
-@pytest.mark.parametrize("settings", [ACE, {**TINY, "levels": 1, "epochs": 2}], ids=["ace", "ugs"])
+@pytest.mark.parametrize("settings", [ACE, UGS, LONGER], ids=["ace", "ugs", "ace, two levels"])
 def test_a_search_broken_at_any_moment_ends_as_an_undisturbed_one(settings: dict[str, Any], tmp_path: Path) -> None:
     moments = _callbacks(tmp_path / "whole", **settings)
-    assert moments > 15
+    assert moments > 12
     expected = outcome(tmp_path / "whole")
     for moment in range(1, moments + 1):
         run = tmp_path / f"broken-{moment}"
@@ -50,7 +43,6 @@ def outcome_is_readable(run: Path) -> bool:
     return not (run / "results.json").exists() or outcome(run)[0]["finished"] is False
 
 
-@pytest.mark.usefixtures("_no_report")
 @pytest.mark.parametrize("after", [9, 13])
 def test_a_search_broken_again_and_again_ends_as_an_undisturbed_one(after: int, tmp_path: Path) -> None:
     search(out=tmp_path / "whole", levels=3)
@@ -70,10 +62,10 @@ class _Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.usefixtures("_no_report")
 @pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("settings", [ACE, LONGER], ids=["one level", "two levels"])
 def test_a_search_killed_around_any_write_ends_as_an_undisturbed_one(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, writes, deadly = os.replace, 0, 0
 
@@ -87,15 +79,15 @@ def test_a_search_killed_around_any_write_ends_as_an_undisturbed_one(
             raise _Killed
 
     monkeypatch.setattr(os, "replace", replace)
-    search(out=tmp_path / "whole", **ACE)
+    search(out=tmp_path / "whole", **settings)
     for deadly in range(1, writes + 1):
         writes, run = 0, tmp_path / f"killed-{deadly}"
         with pytest.raises(_Killed):
-            search(out=run, **ACE)
-        search(out=run, **ACE)
+            search(out=run, **settings)
+        search(out=run, **settings)
         assert outcome(run) == outcome(tmp_path / "whole"), f"killed {moment} write {deadly}"
         assert files(run) == files(tmp_path / "whole")
-    assert deadly > 10
+    assert deadly > 8
 
 
 def test_an_interrupted_search_repeats_only_the_stage_it_was_in(tmp_path: Path) -> None:
