@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_samples import without_processes
 from search_samples import npz
 from typer.testing import CliRunner
 
@@ -66,6 +67,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         return search(*args, **{**settings, **SHORT, "method_options": rounds, "device": "cpu"})
 
     monkeypatch.setattr(aceglt, "search", short_search, raising=False)
+    without_processes(monkeypatch)  # whose own tests are in tests/sweeps/test_local.py
     monkeypatch.chdir(tmp_path)
     npz(tmp_path).rename("my_graph.npz")
     (tmp_path / "grid.toml").write_text(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from engine_samples import without_processes
 from search_samples import command, environment, events
 from sweep_samples import Watches, grid, merged, tickets
 
@@ -93,7 +94,7 @@ def test_a_killed_worker_is_replaced_and_the_sweep_ends_as_an_undisturbed_one(tm
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)]
 )
 def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(
-    number: int, code: int, tmp_path: Path, pipe: _Pipe
+    number: int, code: int, tmp_path: Path, pipe: _Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     npz = grid(tmp_path)["datasets"][0]
     (tmp_path / "grid.toml").write_text(
@@ -110,6 +111,7 @@ def test_a_stopped_sweep_takes_its_workers_with_it_and_continues(
     assert process.returncode == code, complaints
     assert "Traceback" not in complaints
     pipe.wait_for_end()
+    without_processes(monkeypatch)
     result = aceglt.sweep(tmp_path / "grid.toml", tmp_path / "out", device="cpu")
     assert result.failed == []
     assert len(events(tmp_path / "out" / "runs" / result.cells[0]["name"], "resume")) == 1

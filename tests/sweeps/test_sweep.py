@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_samples import InThisProcess, Trouble, without_processes
 from search_samples import Breaks, Stop, events, files, timeless
 from sweep_samples import Watches, grid, merged
 from typer.testing import CliRunner
@@ -20,53 +21,42 @@ from aceglt.errors import ConfigError, RunError, RunInUse
 from aceglt.runs.directory import RunDir, read_json, results_of
 from aceglt.sweeps import merged as merging
 from aceglt.sweeps import run as sweeping
-from aceglt.sweeps.engines import Ended, Need
+from aceglt.sweeps.engines import Ended
 from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.worker import Job, work
 
-Trouble = Callable[[Job], Ended | None]
-Work = Callable[[Job], str | None]
+Engine = type[InThisProcess]
 
 
-class _Engine:
-    """Runs a job as soon as it is asked what ended; `trouble` may fail it instead."""
-
-    trouble: Trouble = staticmethod(lambda job: None)
-    work: Work = staticmethod(work)
-    started: list[str] = []  # noqa: RUF012
-    device = "cpu"
-
-    def __init__(self, need: Need, workers: int | None = None) -> None:
-        self.jobs: list[Job] = []
-
-    def close(self) -> None:
-        pass
-
-    def has_room(self) -> bool:
-        return len(self.jobs) < 2
-
-    def start(self, job: Job) -> None:
-        self.jobs.append(job)
-        self.started.append(job.name)
-
-    def wait(self, seconds: float) -> list[Ended]:
-        job = self.jobs.pop(0)
-        failed = type(self).trouble(job)
-        if failed is not None:
-            return [failed]
-        problem = type(self).work(job)
-        return [Ended(job, problem, hopeless=problem is not None)]
+def _in_this_process(patch: pytest.MonkeyPatch) -> Engine:
+    """Without reports, which take longer than these searches."""
+    for module in (runner, merging):
+        patch.setattr(module, "write_report", lambda runs, path: path.write_text(f"{len(runs)} runs"))
+    return without_processes(patch)
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[_Engine]:
-    """In the place of processes; reports, which take longer than these searches, are left out."""
-    _Engine.started, _Engine.trouble, _Engine.work = [], staticmethod(lambda job: None), staticmethod(work)
-    monkeypatch.setattr(sweeping, "LocalEngine", _Engine)
-    for module in (runner, merging):
-        monkeypatch.setattr(module, "write_report", lambda runs, path: path.write_text(f"{len(runs)} runs"))
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     monkeypatch.chdir(tmp_path)
-    return _Engine
+    return _in_this_process(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a graph and of a finished sweep of it, `out`; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        _in_this_process(patch)
+        aceglt.sweep(grid(folder), folder / "out")
+    return folder
+
+
+@pytest.fixture
+def swept(finished: Path, engine: Engine, tmp_path: Path) -> dict[str, Any]:
+    """The grid of a finished sweep, which lies in the folder `out`."""
+    shutil.copytree(finished / "out", tmp_path / "out")
+    engine.started.clear()
+    return grid(finished)
 
 
 def _killed(times: int, name: str = "ugs") -> Trouble:
@@ -84,7 +74,7 @@ def _killed(times: int, name: str = "ugs") -> Trouble:
     return trouble
 
 
-def test_every_search_is_there_once_and_is_what_a_search_alone_finds(engine: type[_Engine], tmp_path: Path) -> None:
+def test_every_search_is_there_once_and_is_what_a_search_alone_finds(engine: Engine, tmp_path: Path) -> None:
     result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
     assert len(engine.started) == len(set(engine.started)) == 4
     assert result.failed == []
@@ -95,8 +85,8 @@ def test_every_search_is_there_once_and_is_what_a_search_alone_finds(engine: typ
     assert (tmp_path / "out" / "report.html").read_text() == "4 runs"
 
 
-def test_the_table_has_a_line_for_each_search(engine: type[_Engine], tmp_path: Path) -> None:
-    result = aceglt.sweep(grid(tmp_path, lr=[0.01, 0.05], axes=["model"]), tmp_path / "out")
+def test_the_table_has_a_line_for_each_search(engine: Engine, tmp_path: Path) -> None:
+    result = aceglt.sweep(grid(tmp_path, lr=[0.01, 0.05], axes=["model"], levels=1), tmp_path / "out")
     with open(tmp_path / "out" / "sweep.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == [cell["name"] for cell in result.cells]
@@ -106,36 +96,33 @@ def test_the_table_has_a_line_for_each_search(engine: type[_Engine], tmp_path: P
 
 
 def test_the_report_tells_searches_apart_by_name(
-    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
     monkeypatch.setattr(merging, "write_report", lambda runs, path: names.extend(run.name for run in runs))
-    aceglt.sweep(grid(tmp_path, methods=["ugs"], lr=[0.01, 0.05]), tmp_path / "out")
+    aceglt.sweep(grid(tmp_path, methods=["ugs"], lr=[0.01, 0.05], levels=0, seeds=1), tmp_path / "out")
     assert names == [
         f"ugs (labels), lr {lr}, {axis}" for axis in ("model", "joint") for lr in (0.01, 0.05)
     ]  # fmt: skip
 
 
-def test_a_finished_sweep_is_left_alone(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+def test_a_finished_sweep_is_left_alone(swept: dict[str, Any], engine: Engine, tmp_path: Path) -> None:
     before = {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
     watches = Watches()
-    again = aceglt.sweep(grid(tmp_path), tmp_path / "out", observer=watches)
-    assert len(engine.started) == 4
+    again = aceglt.sweep(swept, tmp_path / "out", observer=watches)
+    assert engine.started == []
     assert len(watches.finished) == len(again.cells) == 4
     assert before == {path: os.stat(path).st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
 
 
-def test_a_larger_grid_runs_what_is_missing(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    more = aceglt.sweep(grid(tmp_path, methods=["random", "ugs", "gebt"]), tmp_path / "out")
-    assert [name.split("-")[2] for name in engine.started[4:]] == ["gebt", "gebt"]
+def test_a_larger_grid_runs_what_is_missing(swept: dict[str, Any], engine: Engine, tmp_path: Path) -> None:
+    more = aceglt.sweep({**swept, "methods": ["random", "ugs", "gebt"]}, tmp_path / "out")
+    assert [name.split("-")[2] for name in engine.started] == ["gebt", "gebt"]
     assert len(more.cells) == 6
 
 
-def test_more_levels_continue_the_searches(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    result = aceglt.sweep(grid(tmp_path, levels=3), tmp_path / "out")
+def test_more_levels_continue_the_searches(swept: dict[str, Any], tmp_path: Path) -> None:
+    result = aceglt.sweep({**swept, "levels": 3}, tmp_path / "out")
     assert [len(cell["results"]["levels"]) for cell in result.cells] == [3] * 4
     runs = list((tmp_path / "out" / "runs").iterdir())
     assert len(runs) == 4
@@ -143,7 +130,7 @@ def test_more_levels_continue_the_searches(engine: type[_Engine], tmp_path: Path
 
 
 def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finished(
-    engine: type[_Engine], tmp_path: Path
+    engine: Engine, tmp_path: Path
 ) -> None:
     first = aceglt.sweep(grid(tmp_path, methods=["ugs"], axes=["model"]), tmp_path / "out")
     run = tmp_path / "out" / "runs" / first.cells[0]["name"]
@@ -156,39 +143,52 @@ def test_a_search_that_was_told_of_more_levels_and_killed_is_not_taken_for_finis
     assert len(result.cells[0]["results"]["levels"]) == 3
 
 
-def test_times_of_files_say_nothing(engine: type[_Engine], tmp_path: Path) -> None:
+def test_times_of_files_say_nothing(swept: dict[str, Any], engine: Engine, tmp_path: Path) -> None:
     """A sweep that was copied has others, and clocks go backwards."""
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
     for results in (tmp_path / "out" / "runs").glob("*/results.json"):
         os.utime(results, (0, 0))
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    assert len(engine.started) == 4
+    aceglt.sweep(swept, tmp_path / "out")
+    assert engine.started == []
 
 
-def test_damaged_results_are_written_anew_without_training(engine: type[_Engine], tmp_path: Path) -> None:
-    first = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+def test_damaged_results_are_written_anew_without_training(
+    swept: dict[str, Any], engine: Engine, tmp_path: Path
+) -> None:
+    first = aceglt.sweep(swept, tmp_path / "out")
     run = tmp_path / "out" / "runs" / first.cells[2]["name"]
     (run / "results.json").write_text("{")
-    again = aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    assert engine.started[4:] == [run.name]
+    again = aceglt.sweep(swept, tmp_path / "out")
+    assert engine.started == [run.name]
     assert again.cells == first.cells
     assert [event["level"] for event in events(run, "resume")] == [2]
 
 
-def test_a_search_whose_worker_is_killed_continues_to_the_same_end(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "undisturbed")
+def test_one_damaged_run_does_not_block_a_sweep(swept: dict[str, Any], tmp_path: Path) -> None:
+    first, second, *others = sorted((tmp_path / "out" / "runs").iterdir())
+    (first / "config.json").write_text("{}")
+    (second / "results.json").unlink()
+    result = aceglt.sweep(swept, tmp_path / "out", retries=0)
+    [failed] = result.failed
+    assert failed["name"] == first.name
+    assert "config.json" in failed["error"]
+    assert {cell["name"] for cell in result.cells if cell["status"] == "finished"} == {
+        run.name for run in (second, *others)
+    }
+
+
+def test_a_search_whose_worker_is_killed_continues_to_the_same_end(
+    finished: Path, engine: Engine, tmp_path: Path
+) -> None:
     engine.trouble = staticmethod(_killed(2))
     watches = Watches()
-    result = aceglt.sweep(grid(tmp_path), tmp_path / "out", observer=watches)
+    result = aceglt.sweep(grid(finished), tmp_path / "out", observer=watches)
     assert result.failed == []
     assert [again for _, _, again in watches.failures] == [True, True]
     assert len(watches.ended) == 4
-    assert merged(tmp_path / "out") == merged(tmp_path / "undisturbed")
+    assert merged(tmp_path / "out") == merged(finished / "out")
 
 
-def test_a_search_that_fails_again_and_again_is_given_up_and_the_rest_goes_on(
-    engine: type[_Engine], tmp_path: Path
-) -> None:
+def test_a_search_that_fails_again_and_again_is_given_up_and_the_rest_goes_on(engine: Engine, tmp_path: Path) -> None:
     engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs-labels-joint" in job.name else None)
     result = aceglt.sweep(grid(tmp_path), tmp_path / "out", retries=2)
     [failed] = result.failed
@@ -201,19 +201,19 @@ def test_a_search_that_fails_again_and_again_is_given_up_and_the_rest_goes_on(
     assert engine.started[6:] == [failed["name"]]
 
 
-def test_what_would_happen_again_is_not_tried_again(engine: type[_Engine], tmp_path: Path) -> None:
+def test_what_would_happen_again_is_not_tried_again(engine: Engine, tmp_path: Path) -> None:
     engine.trouble = staticmethod(lambda job: Ended(job, "diverged", hopeless=True) if "ugs" in job.name else None)
     assert len(aceglt.sweep(grid(tmp_path), tmp_path / "out").failed) == 2
     assert len(engine.started) == 4
 
 
-def test_a_worker_that_says_it_is_done_is_not_believed_without_results(engine: type[_Engine], tmp_path: Path) -> None:
+def test_a_worker_that_says_it_is_done_is_not_believed_without_results(engine: Engine, tmp_path: Path) -> None:
     engine.trouble = staticmethod(lambda job: Ended(job))
     result = aceglt.sweep(grid(tmp_path), tmp_path / "out", retries=0)
     assert {cell["error"] for cell in result.failed} == {"its worker ended before the search did"}
 
 
-def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: type[_Engine], tmp_path: Path) -> None:
+def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: Engine, tmp_path: Path) -> None:
     foreign = tmp_path / "out" / "runs"
     foreign.mkdir(parents=True)
     [name] = [cell.name for cell in sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))]
@@ -225,7 +225,7 @@ def test_a_worker_reports_what_the_user_must_mend_and_logs_it(engine: type[_Engi
     assert failed["error"] in (tmp_path / "out" / failed["log"]).read_text()
 
 
-def test_an_interrupted_sweep_leaves_what_it_has_found(engine: type[_Engine], tmp_path: Path) -> None:
+def test_an_interrupted_sweep_leaves_what_it_has_found(engine: Engine, tmp_path: Path) -> None:
     def interrupt(job: Job) -> Ended | None:
         if job.name == engine.started[0]:
             return None
@@ -238,7 +238,7 @@ def test_an_interrupted_sweep_leaves_what_it_has_found(engine: type[_Engine], tm
     assert (tmp_path / "out" / "report.html").read_text() == "1 runs"
 
 
-def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path) -> None:
+def test_a_search_in_use_is_waited_for(engine: Engine, tmp_path: Path) -> None:
     """A worker on a node that was lost may still be at it."""
     cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
     run = RunDir(tmp_path / "out" / "runs" / cell.name)
@@ -248,7 +248,7 @@ def test_a_search_in_use_is_waited_for(engine: type[_Engine], tmp_path: Path) ->
     assert result.failed == []
 
 
-def test_a_search_in_use_for_long_is_an_error_that_may_pass(engine: type[_Engine], tmp_path: Path) -> None:
+def test_a_search_in_use_for_long_is_an_error_that_may_pass(engine: Engine, tmp_path: Path) -> None:
     cell = sweeping.plan(grid(tmp_path, methods=["ugs"], axes=["model"]))[0]
     waits: list[float] = []
     engine.work = staticmethod(lambda job: work(job, patience=3, wait=waits.append))
@@ -271,7 +271,7 @@ def test_a_search_in_use_for_long_is_an_error_that_may_pass(engine: type[_Engine
     ],
 )
 def test_a_grid_with_one_bad_search_is_refused_whole(
-    changes: dict[str, Any], message: str, engine: type[_Engine], tmp_path: Path
+    changes: dict[str, Any], message: str, engine: Engine, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         aceglt.sweep(grid(tmp_path, **changes), tmp_path / "out")
@@ -303,7 +303,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str, tm
         aceglt.sweep(grid(tmp_path), tmp_path / "out", **arguments)
 
 
-def test_someone_elses_folder_and_one_in_use_are_refused(engine: type[_Engine], tmp_path: Path) -> None:
+def test_someone_elses_folder_and_one_in_use_are_refused(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
     with pytest.raises(RunError, match="no folder of a sweep"):
@@ -313,11 +313,10 @@ def test_someone_elses_folder_and_one_in_use_are_refused(engine: type[_Engine], 
     assert engine.started == []
 
 
-def test_what_a_killed_sweep_was_writing_is_removed(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+def test_what_a_killed_sweep_was_writing_is_removed(swept: dict[str, Any], tmp_path: Path) -> None:
     whole = files(tmp_path / "out")
     (tmp_path / "out" / ".sweep.json.abcd1234").touch()
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
+    aceglt.sweep(swept, tmp_path / "out")
     assert files(tmp_path / "out") == whole
 
 
@@ -332,7 +331,7 @@ def _command(tmp_path: Path, text: str) -> Any:
 GRID = 'dataset = "tiny.npz"\nmethods = ["random", "ugs"]\nepochs = 3\nhidden = 8\nlevels = 1\nseeds = 1\n'
 
 
-def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -> None:
+def test_the_command_prints_each_search(engine: Engine, tmp_path: Path) -> None:
     grid(tmp_path)
     outcome = _command(tmp_path, GRID)
     assert outcome.exit_code == 0, outcome.output
@@ -341,7 +340,7 @@ def test_the_command_prints_each_search(engine: type[_Engine], tmp_path: Path) -
     assert results_of(next((tmp_path / "out" / "runs").iterdir()))["finished"]
 
 
-def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine: type[_Engine], tmp_path: Path) -> None:
+def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine: Engine, tmp_path: Path) -> None:
     grid(tmp_path)
     engine.trouble = staticmethod(lambda job: Ended(job, "boom") if "ugs" in job.name else None)
     outcome = _command(tmp_path, GRID)
@@ -350,26 +349,25 @@ def test_the_command_ends_with_1_where_a_search_failed_and_names_its_log(engine:
     assert "given up: boom" in outcome.stderr
 
 
-def test_the_command_refuses_a_bad_grid_in_one_line(engine: type[_Engine], tmp_path: Path) -> None:
+def test_the_command_refuses_a_bad_grid_in_one_line(engine: Engine, tmp_path: Path) -> None:
     outcome = _command(tmp_path, "levles = 3\n")
     assert outcome.exit_code == 2
     assert outcome.stderr == "error: unknown key 'levles' in the grid; did you mean 'levels'?\n"
 
 
-def test_seeds_are_added_to_a_finished_sweep(engine: type[_Engine], tmp_path: Path) -> None:
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")
-    more = aceglt.sweep(grid(tmp_path, seeds=3), tmp_path / "out")
+def test_seeds_are_added_to_a_finished_sweep(swept: dict[str, Any], tmp_path: Path) -> None:
+    more = aceglt.sweep({**swept, "seeds": 3}, tmp_path / "out")
     assert [cell["results"]["seeds"] for cell in more.cells] == [[0, 1, 2]] * 4
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
     alone = aceglt.search(device="cpu", **more.cells[0]["config"])
     assert timeless(more.cells[0]["results"]) == timeless(alone.results)
-    aceglt.sweep(grid(tmp_path), tmp_path / "out")  # asks for fewer than there are
+    aceglt.sweep(swept, tmp_path / "out")  # asks for fewer than there are
     rows = list(csv.DictReader((tmp_path / "out" / "sweep.csv").read_text().splitlines()))
     assert [row["seeds"] for row in rows] == ["3"] * 4
 
 
-def test_a_sweep_is_shown_opened_and_reported_by_its_folder(engine: type[_Engine], tmp_path: Path) -> None:
-    result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+def test_a_sweep_is_shown_opened_and_reported_by_its_folder(swept: dict[str, Any], tmp_path: Path) -> None:
+    result = aceglt.sweep(swept, tmp_path / "out")
     again = aceglt.load_sweep(tmp_path / "out")
     assert repr(again) == repr(result)
     assert max(map(len, repr(again).splitlines()[1:])) <= 80
@@ -390,8 +388,8 @@ def test_an_argument_that_there_is_not_is_answered_with_the_nearest(tmp_path: Pa
         aceglt.sweep(grid(tmp_path), tmp_path / "out", worker=2)  # type: ignore[call-arg]
 
 
-def test_losing_levels_and_deviations_are_in_the_tables(engine: type[_Engine], tmp_path: Path) -> None:
-    result = aceglt.sweep(grid(tmp_path), tmp_path / "out")
+def test_losing_levels_and_deviations_are_in_the_tables(swept: dict[str, Any], tmp_path: Path) -> None:
+    result = aceglt.sweep(swept, tmp_path / "out")
     with open(tmp_path / "out" / "levels.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 4 * 3
