@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,16 @@ UNPICKLES = {"datasets/unpickle.py": "a reader of six harmless names, behind a c
 IMPORTS_BY_NAME = {"config/own.py": "what the user names in this very call", "__init__.py": "our own modules"}
 
 
-def nodes(kind: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """(file, node) of every syntax node of a kind in the package."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, kind):
-                yield path.relative_to(SOURCE).as_posix(), node
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """(file, node) of every syntax node in the package."""
+    files = [(path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")]
+    return [(file, node) for file, tree in sorted(files, key=itemgetter(0)) for node in ast.walk(tree)]
 
 
-def calls() -> Iterator[tuple[str, str, ast.Call]]:
-    for file, node in nodes(ast.Call):
-        assert isinstance(node, ast.Call)
-        yield file, ast.unparse(node.func), node
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    return [(file, ast.unparse(node.func), node) for file, node in nodes() if isinstance(node, ast.Call)]
 
 
 def keyword(call: ast.Call, name: str) -> str | None:
@@ -45,7 +44,7 @@ def test_no_text_is_run() -> None:
 def test_pickles_are_opened_in_one_place() -> None:
     modules = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml"}
     found = set()
-    for file, node in nodes(ast.AST):
+    for file, node in nodes():
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if modules & {name.partition(".")[0] for name in names}:

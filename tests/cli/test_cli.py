@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_samples import TENSORS, TINY, command, environment, events, files, graph, npz, search
+from search_samples import TENSORS, TINY, command, environment, events, files, graph, npz, outcome, search
 from typer.testing import CliRunner
 
 import aceglt
@@ -58,11 +59,18 @@ def _refused(*arguments: str | Path) -> str:
     return result.stderr.removeprefix("error: ").strip()
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, and beside it its graph, tiny.npz; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    _ok("search", "--dataset", npz(folder), *FAST, "--tickets", "all", "--out", folder / "run")
+    return folder / "run"
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A finished run."""
-    _ok("search", "--dataset", npz(tmp_path), *FAST, "--tickets", "all", "--out", tmp_path / "run")
-    return tmp_path / "run"
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 # Bad input: issue 2's list
@@ -193,8 +201,9 @@ def test_a_folder_of_someone_else_is_refused_and_left_as_it_is(tmp_path: Path) -
     assert files(tmp_path / "home") == {".profile"}
 
 
-def test_a_run_of_another_configuration_is_refused_with_the_difference(run: Path, tmp_path: Path) -> None:
-    message = _refused("search", "--dataset", tmp_path / "tiny.npz", *FAST, "--out", run, "--lr", "0.5")
+def test_a_run_of_another_configuration_is_refused_with_the_difference(finished: Path) -> None:
+    data = finished.with_name("tiny.npz")
+    message = _refused("search", "--dataset", data, *FAST, "--out", finished, "--lr", "0.5")
     assert "lr: 0.01 → 0.5" in message
 
 
@@ -343,11 +352,10 @@ def test_other_forms_of_seeds_are_refused(text: str) -> None:
         cli.read_seeds(text)
 
 
-def test_the_command_line_gives_what_python_gives(run: Path, tmp_path: Path) -> None:
-    from search_samples import outcome
-
-    aceglt.search(dataset=str(tmp_path / "tiny.npz"), out=tmp_path / "python", tickets="all", device="cpu", **TINY)
-    assert outcome(run) == outcome(tmp_path / "python")
+def test_the_command_line_gives_what_python_gives(finished: Path, tmp_path: Path) -> None:
+    data = str(finished.with_name("tiny.npz"))
+    aceglt.search(dataset=data, out=tmp_path / "python", tickets="all", device="cpu", report=False, **TINY)
+    assert outcome(finished) == outcome(tmp_path / "python")
 
 
 def test_without_plotly_a_search_says_how_to_get_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +368,8 @@ def test_without_plotly_a_search_says_how_to_get_a_report(tmp_path: Path, monkey
 # show, evaluate, datasets
 
 
-def test_show_of_a_run_with_levels_repeats_what_the_search_ended_with(run: Path, tmp_path: Path) -> None:
-    again = _ok("search", "--dataset", tmp_path / "tiny.npz", *FAST, "--tickets", "all", "--out", run)
+def test_show_of_a_run_with_levels_repeats_what_the_search_ended_with(finished: Path, run: Path) -> None:
+    again = _ok("search", "--dataset", finished.with_name("tiny.npz"), *FAST, "--tickets", "all", "--out", run)
     assert _ok("show", run, "--levels") == again
 
 

@@ -297,11 +297,11 @@ class StopAt:
 @pytest.mark.parametrize("variant", VARIANTS[-2:])
 def test_an_interrupted_search_ends_as_an_uninterrupted_one(variant: dict[str, Any], tmp_path: Path) -> None:
     settings = {**QUICK, **variant}
-    whole = aceglt.search(bare_data(), out=tmp_path / "whole", **settings)
+    whole = aceglt.search(bare_data(), out=tmp_path / "whole", report=False, **settings)
     for place in ((0, "dense"), (2, "retrain")):
         with pytest.raises(StopError):
-            aceglt.search(bare_data(), out=tmp_path / "run", observer=StopAt(*place), **settings)
-    assert levels(aceglt.search(bare_data(), out=tmp_path / "run", **settings)) == levels(whole)
+            aceglt.search(bare_data(), out=tmp_path / "run", observer=StopAt(*place), report=False, **settings)
+    assert levels(aceglt.search(bare_data(), out=tmp_path / "run", report=False, **settings)) == levels(whole)
 
 
 def test_a_ticket_is_evaluated_and_applied_on_the_training_edges_alone(tmp_path: Path) -> None:

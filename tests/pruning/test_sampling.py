@@ -16,7 +16,7 @@ from aceglt.pruning import exchange as sampling
 
 SCORES = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.4, 0.0, 3.0])
 CANDIDATES = torch.tensor([True, True, True, True, True, False, False])
-DRAWS = 2000
+DRAWS = 800
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:
@@ -81,11 +81,11 @@ def test_temperature_zero_draws_ties_at_random() -> None:
     drawn = torch.stack(
         [
             sampling.top_k(logits, torch.ones(6, dtype=torch.bool), 2, 0.0, key[None])
-            for key in rng.keys(range(8000), "tie")
+            for key in rng.keys(range(DRAWS), "tie")
         ]
     )
     counts = drawn.sum(dim=0).tolist()
-    assert (counts[0], counts[5]) == (8000, 0)
+    assert (counts[0], counts[5]) == (DRAWS, 0)
     assert stats.chisquare(counts[1:5]).pvalue > 0.01
 
 
@@ -130,8 +130,8 @@ def test_log_importance_is_finite_for_any_score() -> None:
 
 def test_trim_keeps_a_random_part_of_the_sample() -> None:
     sample = torch.tensor([True, False, True, True, False, True, True])
-    trimmed = torch.stack([sampling.trim(sample, 5, 2, key[None]) for key in rng.keys(range(2000), "trim")])
-    assert trimmed.sum(dim=1).tolist() == [2] * 2000
+    trimmed = torch.stack([sampling.trim(sample, 5, 2, key[None]) for key in rng.keys(range(DRAWS), "trim")])
+    assert trimmed.sum(dim=1).tolist() == [2] * DRAWS
     counts = trimmed.sum(dim=0)
     assert counts[~sample].tolist() == [0, 0]
     assert stats.chisquare(counts[sample].numpy()).pvalue > 0.01

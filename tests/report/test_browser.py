@@ -77,8 +77,15 @@ def _results(runs: Path, method: str) -> dict[str, Any]:
     return dict(json.loads((runs / method / "results.json").read_text()))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param("desktop", "dark", marks=pytest.mark.slow),
+        pytest.param("phone", "light", marks=pytest.mark.slow),
+    ],
+)
 def test_it_draws_without_complaints_and_fits_the_window(size: str, scheme: str, runs: Path, browser: Any) -> None:
     _be(browser, size, scheme)
     _open(browser, runs / "report.html")

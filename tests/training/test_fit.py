@@ -420,7 +420,7 @@ def test_parameters_that_are_not_pruned_are_trained_too(scoring: ScoreTraining |
 
 def test_early_stopping_ends_each_run_where_it_has_waited_long_enough() -> None:
     """As alone, so in a batch: what other runs go on for changes nothing."""
-    case, most, patience = make_case(), 30, 3
+    case, most, patience = make_case(), 20, 3
     hasty = replace(TRAINING, early_stopping=patience)
     by_length = torch.stack([case.fit(epochs).epoch for epochs in range(1, most + 1)])  # [epochs, S] best so far
     waited = torch.arange(1, most + 1).unsqueeze(1) - by_length > patience
