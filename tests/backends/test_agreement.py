@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,11 +148,12 @@ def masks_of(backbone: Backbone, problem: Problem, sparsity: str, seeds: Sequenc
     return masks
 
 
-def close(mine: Tensor, reference: Tensor, dtype: torch.dtype) -> None:
-    """The difference's norm, relative to the reference's."""
+def close(mine: Tensor, reference: Tensor, dtype: torch.dtype, noise: float = 0.0) -> None:
+    """The difference's norm, relative to the reference's, or to the noise of the reference itself."""
     assert mine.shape == reference.shape
     assert bool(mine.isfinite().all())
-    assert float((mine - reference).norm()) <= TOLERANCE[dtype] * max(float(reference.norm()), 1e-6)
+    allowed = TOLERANCE[dtype] * max(float(reference.norm()), 1e-6)
+    assert float((mine - reference).norm()) <= max(allowed, 2 * noise)
 
 
 def passes(backend: Backend, case: Case) -> tuple[Tensor, Tensor]:
@@ -209,8 +211,11 @@ def check(backend: Backend, case: Case) -> None:
         close(mine, theirs, case.precision)
     found = trained(backend, case)
     assert found.keys() == of_training.keys()
+    # A GPU runs an own module as the reference does, with sums in any order, of which a training makes more.
+    by_chance = case.device == "cuda" and case.backbone == "own"
+    again = trained(Reference(), case) if by_chance else of_training
     for name, part in found.items():
-        close(part, of_training[name], case.precision)
+        close(part, of_training[name], case.precision, float((again[name] - of_training[name]).norm()))
     kept = found["prunable" if case.mode == "weights" else "weights"]
     assert not bool(kept[~case.masks.weights].any())
 
@@ -225,10 +230,14 @@ RUNS = {task: SEEDS if task == "node" else SEEDS[:1] for task in TASKS}
 """On a CPU each run is trained by itself."""
 
 
-@each_backbone
-@each_task
-@each_precision
-@each_sparsity
+def table() -> list[Any]:
+    """Every row; half of them quickly, such that any three of its columns meet in every way."""
+    columns = map(enumerate, (BACKBONES, TASKS, TOLERANCE, SPARSITIES))
+    rows = [tuple(zip(*row, strict=True)) for row in product(*columns)]
+    return [pytest.param(*row, marks=pytest.mark.slow if sum(places) % 2 else ()) for places, row in rows]
+
+
+@pytest.mark.parametrize(("backbone", "task", "precision", "sparsity"), table(), ids=str)
 def test_the_cpu_computes_what_the_reference_does(
     backbone: str, task: str, precision: torch.dtype, sparsity: str
 ) -> None:

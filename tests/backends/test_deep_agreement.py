@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
 import pytest
@@ -94,8 +95,13 @@ each_network = pytest.mark.parametrize("name", DEEP)
 each_row = pytest.mark.parametrize(("task", "sparsity", "precision"), ROWS, ids=str)
 
 
-@each_network
-@each_row
+def table() -> list[Any]:
+    """Every network with every row; half of them quickly, by turns."""
+    pairs = product(enumerate(DEEP), enumerate(ROWS))
+    return [pytest.param(name, *row, marks=pytest.mark.slow if (n + r) % 2 else ()) for (n, name), (r, row) in pairs]
+
+
+@pytest.mark.parametrize(("name", "task", "sparsity", "precision"), table(), ids=str)
 def test_the_cpu_computes_what_the_reference_does(name: str, task: str, sparsity: str, precision: torch.dtype) -> None:
     pytest.importorskip("numba")
     check(Cpu(CompiledKernels(worth=0)), DeepCase(name, task, precision, sparsity, seeds=RUNS[task]))

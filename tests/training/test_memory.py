@@ -9,6 +9,7 @@ import resource
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,8 +105,15 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("nodes", "edges"), [(4000, 6000), (2000, 40000)])
-@pytest.mark.parametrize("settings", CASES, ids=str)
+SIZES = ((4000, 6000), (2000, 40000))
+ESTIMATED = [
+    pytest.param(settings, *size, marks=pytest.mark.slow if (i + j) % 2 else ())
+    for (i, settings), (j, size) in product(enumerate(CASES), enumerate(SIZES))
+]
+"""Every case on both graphs; quickly on one of them, by turns."""
+
+
+@pytest.mark.parametrize(("settings", "nodes", "edges"), ESTIMATED, ids=str)
 def test_the_estimate_is_near_what_is_taken(settings: dict[str, Any], nodes: int, edges: int) -> None:
     planned = planner(large_problem(nodes, edges), **settings)
     config = planned.config
