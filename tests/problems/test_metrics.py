@@ -157,13 +157,14 @@ def test_a_search_selects_by_the_metric_that_it_is_given() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("metric", METRICS)
 def test_metrics_are_the_cpus_on_a_gpu_and_do_not_wait_for_it(metric: str) -> None:
     draws = np.random.default_rng(0)
     outputs, y = torch.from_numpy(whole_outputs(draws, 3, 500, 2)), torch.from_numpy(draws.integers(0, 2, 500))
     outputs_there, y_there = outputs.cuda(), y.cuda()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         found = METRICS[metric](outputs_there, y_there)
     finally:
         torch.cuda.set_sync_debug_mode("default")
