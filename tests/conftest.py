@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from samples import tiny_problem
 
-from aceglt.problems import NodeProblem
+if TYPE_CHECKING:  # the process that hands out the tests needs neither torch nor aceglt
+    from aceglt.problems import NodeProblem
 
 pytest.register_assert_rewrite("contract")
 
-torch.set_num_threads(1)  # the graphs are tiny, and threads that wait for a busy core cost seconds per test
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure() -> None:
+    """Where there is room for them, files of tests are kept in memory: every step of a search is synced to the disk."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 LONGEST = ("test_contract", "test_docs", "test_reproduce", "test_agreement", "test_runs", "test_resume", "test_kills")
@@ -36,15 +45,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"| {' | '.join(row)} |")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """The graphs are tiny, and threads that wait for a busy core cost seconds per test."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def problem() -> NodeProblem:
     """A small problem that a GCN can learn."""
+    from samples import tiny_problem
+
     return tiny_problem()
 
 
 @pytest.fixture
 def double() -> Iterator[None]:
     """Everything the engine makes is float64, so that references can be compared closely."""
+    import torch
+
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
