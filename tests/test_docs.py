@@ -129,8 +129,9 @@ def shortened(words: list[str]) -> list[str]:
     graph = ["--dataset", "my_graph.npz"]
     if words[0] == "search":
         ace = ["-m", "rounds=1", "-m", "refine_epochs=1"] if "--method" not in words else []
-        levels = ["--levels", "1"] if "longer" not in " ".join(words) else []
-        return [*words, *graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", *levels, *ace]
+        few = ["--levels", "1"] if "longer" not in " ".join(words) else []
+        few += ["--layers", "2"] if "resgcn" in words else []  # of 28
+        return [*words, *graph, "--epochs", "2", "--hidden", "8", "--seeds", "1", "--device", "cpu", *few, *ace]
     if words[0] == "reproduce":
         cell = "model/graph-10" if "figure4" in words else "citeseer/gcn/model/random"
         words = [cell if before == "--cell" else word for before, word in zip(["", *words], words, strict=False)]
