@@ -76,7 +76,7 @@ def test_runs_of_another_machine_count_once_they_are_copied(tiny: Reproduce, tmp
 
 @pytest.mark.parametrize("moment", [1, 12])
 def test_an_interrupted_reproduction_ends_as_an_undisturbed_one(tiny: Reproduce, tmp_path: Path, moment: int) -> None:
-    cells = ["cora/gcn/model/ace", "cora/gcn/model/ugs"]
+    cells = ["cora/gcn/model/random", "cora/gcn/model/ugs"]
     whole = tiny("table1", cells=cells, out=tmp_path / "whole")
     with pytest.raises(Stop):
         tiny("table1", cells=cells, observe=Recorder(Breaks(moment)))
