@@ -186,7 +186,7 @@ def standing(comparison: Comparison, default: str = "ace (teacher") -> list[list
         below = contest.means[contest.best] - contest.means[name]
         holds = pair is None or (below <= NEAR and pair.p_holm >= SIGNIFICANCE)
         p = "–" if pair is None else f"{pair.p_holm:.3f}"
-        rows.append([column, contest.best, f"{-100 * below:.2f}", p, "yes" if holds else "no"])
+        rows.append([column, contest.best, f"{0.0 - 100 * below:.2f}", p, "yes" if holds else "no"])
     return rows
 
 
