@@ -7,23 +7,13 @@ from dataclasses import dataclass
 
 from aceglt.reproduction.layouts import PAPER_AXES, PAPER_BACKBONES, SMALL
 from aceglt.reproduction.runs import merge
-from aceglt.searches.statistics import SIGNIFICANCE, mean_std, paired_t_test
+from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
 from study.cells import COMPARED, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
 DEFAULT = "default"
 """What `aceglt search` does, by the last part of a cell's name."""
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected by Holm's method: with those below α, the chance that any is wrong is α."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, highest = [0.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = highest
-    return corrected
 
 
 @dataclass(frozen=True)

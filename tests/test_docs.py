@@ -40,6 +40,10 @@ NOT_RUN = {
     "aceglt export TICKET served --backbone my_module:MyModel": "likewise",
     "ray start --head --port 6379": "would leave a cluster behind; tests/sweeps/test_cluster.py makes one",
     "ray start --address HEAD:6379": "likewise",
+    "python -m study.leaderboard search tuned": "takes hours; tests/test_study_leaderboard.py searches a small one",
+    "python -m study.leaderboard page": "likewise",
+    "aceglt compare grid.toml --out compared": "takes two methods; tests/sweeps/test_compare.py runs such a grid",
+    "aceglt compare compared more/runs/* results/*.json --out page": "likewise",
     "aceglt sweep grid.toml --out /shared/sweep --engine ray --address auto": "needs that cluster",
 }
 """Commands that cannot run here, and why."""

@@ -21,7 +21,17 @@ from aceglt.sweeps.worker import Job, work
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 FUNCTIONS = [name for name in aceglt.__all__ if inspect.isfunction(getattr(aceglt, name))]
-CLASSES = ["Observer", "SearchResult", "SweepResult", "Ticket", "TicketSearch", "Config", "ApplyTicket", "Problem"]
+CLASSES = [
+    "Observer",
+    "SearchResult",
+    "SweepResult",
+    "CompareResult",
+    "Ticket",
+    "TicketSearch",
+    "Config",
+    "ApplyTicket",
+    "Problem",
+]
 
 
 class _Here:

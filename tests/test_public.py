@@ -21,9 +21,10 @@ def test_a_public_name_can_be_imported(name: str) -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(aceglt.__all__) == [
-        "AcegltError", "ApplyTicket", "Benchmark", "Config", "Evaluation", "Observer", "Problem", "Reproduction",
-        "SearchResult", "SweepResult", "Ticket", "TicketSearch", "Tuned", "__version__", "benchmark", "evaluate",
-        "load_run", "load_sweep", "reproduce", "resolve", "search", "sweep", "tune",
+        "AcegltError", "ApplyTicket", "Benchmark", "CompareResult", "Config", "Evaluation", "Observer",
+        "Problem", "Reproduction", "SearchResult", "SweepResult", "Ticket", "TicketSearch", "Tuned",
+        "__version__", "benchmark", "compare", "evaluate", "load_run", "load_sweep", "reproduce", "resolve",
+        "search", "sweep", "tune",
     ]  # fmt: skip
     assert dir(aceglt) == sorted(aceglt.__all__)
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import aceglt
 from aceglt.config import Scoring, resolve
@@ -29,7 +27,7 @@ from aceglt.reproduction.summary import levels_csv
 from aceglt.searches.state import State
 from study import cells, measure, page, tune
 from study.__main__ import main
-from study.compare import Group, groups, holm, pooled
+from study.compare import Group, groups, pooled
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results"
@@ -391,20 +389,3 @@ def test_teachers_are_measured_on_validation_nodes() -> None:
         assert soft is not None
         right = (soft[0].argmax(dim=1) == data.y)[data.val_mask].double().mean()
         assert float(shown) == pytest.approx(100 * float(right), abs=0.01)
-
-
-def test_holm_by_hand() -> None:
-    """Steps of 3, 2 and 1 tests; a corrected value is never below an earlier one, and never above 1."""
-    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([0.02]) == [0.02]
-    assert holm([]) == []
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_lies_between_no_correction_and_bonferroni(p: list[float]) -> None:
-    corrected = holm(p)
-    assert all(a <= c <= 1.0 for a, c in zip(p, corrected, strict=True))
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    assert [corrected[i] for i in order] == sorted(corrected)
-    assert corrected[order[0]] == min(1.0, len(p) * p[order[0]])

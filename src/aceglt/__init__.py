@@ -11,6 +11,7 @@ __all__ = [
     "AcegltError",
     "ApplyTicket",
     "Benchmark",
+    "CompareResult",
     "Config",
     "Evaluation",
     "Observer",
@@ -23,6 +24,7 @@ __all__ = [
     "Tuned",
     "__version__",
     "benchmark",
+    "compare",
     "evaluate",
     "load_run",
     "load_sweep",
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import search
     from aceglt.searches.levels import Observer
+    from aceglt.sweeps.compare import CompareResult, compare
     from aceglt.sweeps.merged import SweepResult, load_sweep
     from aceglt.sweeps.run import sweep
     from aceglt.sweeps.tune import Tuned, tune
@@ -54,6 +57,7 @@ _HOMES = {
     "AcegltError": "errors",
     "ApplyTicket": "tickets.transforms",
     "Benchmark": "tickets.bench",
+    "CompareResult": "sweeps.compare",
     "Config": "config",
     "Evaluation": "tickets.evaluation",
     "Observer": "searches.levels",
@@ -65,6 +69,7 @@ _HOMES = {
     "TicketSearch": "estimator",
     "Tuned": "sweeps.tune",
     "benchmark": "tickets.bench",
+    "compare": "sweeps.compare",
     "evaluate": "tickets.evaluation",
     "load_run": "report.result",
     "load_sweep": "sweeps.merged",

@@ -14,12 +14,16 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from aceglt.searches.statistics import (
+    RankTest,
     Readings,
     best_level,
     highest_winning,
     highest_winning_per_seed,
+    holm,
     mean_std,
     paired_t_test,
+    rank_test,
+    ranks,
     undetermined,
     unfinished,
     winning,
@@ -206,3 +210,60 @@ def test_a_dense_model_is_not_finished_where_most_best_epochs_are_among_the_last
 ) -> None:
     said = unfinished(epochs, best)
     assert (said is not None and "dense is not finished" in said) is late
+
+
+def test_holm_by_hand() -> None:
+    """Steps of 3, 2 and 1 tests; a corrected value is never below an earlier one, and never above 1."""
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_lies_between_no_correction_and_bonferroni(p: list[float]) -> None:
+    corrected = holm(p)
+    assert all(a <= c <= 1.0 for a, c in zip(p, corrected, strict=True))
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    assert [corrected[i] for i in order] == sorted(corrected)
+    assert corrected[order[0]] == min(1.0, len(p) * p[order[0]])
+
+
+def test_ranks_share_the_places_of_ties() -> None:
+    assert ranks([0.3, 0.9, 0.3, 0.1]) == [2.5, 1, 2.5, 4]
+    assert ranks([0.5, 0.5, 0.5]) == [2, 2, 2]
+
+
+def test_ranks_over_blocks_by_hand() -> None:
+    """Ranks 1 2 3, 1 2 3, 2 1 3, 1 3 2: χ² = 4 · (0.75² + 0.75²) = 4.5 with two degrees of freedom, so p = exp(-2.25);
+    Nemenyi's quantile for three methods is 2.343."""
+    found = rank_test([[0.9, 0.8, 0.7], [0.6, 0.5, 0.1], [0.8, 0.9, 0.7], [0.9, 0.2, 0.3]])
+    assert found is not None
+    assert found.means == [1.25, 2.0, 2.75]
+    assert found.p == pytest.approx(math.exp(-2.25))
+    assert found.difference == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 4)), abs=1e-3)
+
+
+@pytest.mark.parametrize(("methods", "quantile"), [(2, 1.960), (4, 2.569), (10, 3.164)])
+def test_the_critical_difference_has_the_published_quantiles(methods: int, quantile: float) -> None:
+    found = rank_test([list(range(methods))] * 14)
+    assert found is not None
+    assert found.difference == pytest.approx(quantile * math.sqrt(methods * (methods + 1) / (6 * 14)), abs=2e-3)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=2, max_size=12))
+def test_friedmans_test_is_scipys(blocks: list[tuple[int, ...]]) -> None:
+    found = rank_test(blocks)
+    assert found is not None
+    assert [ranks(block) for block in blocks] == [list(scipy_stats.rankdata([-v for v in block])) for block in blocks]
+    if any(len(set(block)) > 1 for block in blocks):
+        assert found.p == pytest.approx(scipy_stats.friedmanchisquare(*zip(*blocks, strict=True)).pvalue, abs=1e-9)
+    else:
+        assert found.p == 1.0
+
+
+def test_methods_that_are_not_told_apart_are_grouped_and_the_groups_overlap() -> None:
+    found = RankTest([1.0, 3.5, 2.2, 6.0], blocks=10, p=0.01, difference=1.5)
+    assert found.cliques == [[0, 2], [2, 1]]
+    assert rank_test([[0.1, 0.2]]) is None
+    assert rank_test([]) is None

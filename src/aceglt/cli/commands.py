@@ -143,6 +143,35 @@ def sweep(
 
 
 @command
+def compare(
+    what: list[Path],
+    *,
+    out: Path,
+    tickets: str = "best",
+    machines: dict[str, Any],
+) -> None:
+    """Set methods beside each other: run a grid's searches, or take results that are there, and write one page.
+
+    Random pruning is always among the methods of a grid. Killed or interrupted, the same command continues; with more
+    seeds, levels, methods or graphs in the grid, it runs what is missing.
+
+    \b
+    Examples:
+      aceglt compare grid.toml --out compared
+      aceglt compare compared more/runs/* results/*.json --out page
+    """
+    from aceglt.report.terminal import print_comparison
+    from aceglt.sweeps.board import SweepProgress
+    from aceglt.sweeps.compare import compare as run_comparison
+
+    with SweepProgress(errors) as progress:
+        result = run_comparison(what, out, tickets=tickets, observer=progress, **machines)
+    print_comparison(console, result)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+@command
 def tune(
     settings: dict[str, Any],
     *,

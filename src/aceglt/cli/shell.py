@@ -129,7 +129,7 @@ def guarded(command: F) -> F:
 
     @wraps(command)
     def wrapper(*args: Any, debug: bool = False, **kwargs: Any) -> None:
-        resumable = command.__name__ in ("search", "sweep", "tune", "reproduce")
+        resumable = command.__name__ in ("search", "sweep", "compare", "tune", "reproduce")
         go_on = "; the same command continues where it stopped" if resumable else ""
         try:
             command(*args, **kwargs)

@@ -13,7 +13,7 @@ from aceglt.report.page import render
 from aceglt.report.view import NAMING, RunView, distinct_names
 from aceglt.runs.directory import RunDir, is_run, results_of
 
-__all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "write_report"]
+__all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "plotly_js", "write_report"]
 
 
 class ReportUnavailable(AcegltError):  # noqa: N818
@@ -31,11 +31,16 @@ def write_report(runs: Sequence[RunView], path: Path) -> None:
     """
     if not runs:
         raise ValueError("a report needs at least one run")
+    write_atomic(Path(path), render(runs, plotly_js()).encode())
+
+
+def plotly_js() -> str:
+    """The script that draws charts; ReportUnavailable without plotly."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ReportUnavailable("the report needs plotly: pip install plotly") from error
-    write_atomic(Path(path), render(runs, get_plotlyjs()).encode())
+    return str(get_plotlyjs())
 
 
 def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:

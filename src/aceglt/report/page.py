@@ -24,7 +24,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         if figure is None:
             return ""
         figures.append(figure)
-        return _chart(len(figures) - 1, caption, notes)
+        return chart_box(len(figures) - 1, caption, notes)
 
     def each(part: Any) -> str:
         return "".join(part(run) for run in runs)
@@ -34,7 +34,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
     content = {
         "title": escape(_title(runs)),
         "headline": _headlines(runs),
-        "metric": escape(_metric(runs)),
+        "metric": escape(metric_of(runs)),
         "charts": "".join(
             chart(sparsity_figure(group, places), f"{setting}: mean {group[0].metric} against sparsity.", bands)
             for setting, group, places in groups
@@ -60,19 +60,23 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         + tables.cost_table(runs),
         "tickets": each(tables.tickets_table),
         "repeat": each(_repeat),
-        "style": _resource("style.css"),
-        "plotly": re.sub(r"</(?=script)", r"<\\/", plotly_js, flags=re.IGNORECASE),
-        "figures": _json_safe(figures),
-        "script": _resource("report.js"),
     }
-    return Template(_sections_with(content)).substitute(content)
+    return framed("template.html", content, figures, plotly_js)
 
 
-def _sections_with(content: dict[str, str]) -> str:
-    """The template without the sections that there is nothing to put into."""
+def framed(template: str, content: dict[str, str], figures: Sequence[Figure], plotly_js: str) -> str:
+    """The whole HTML text of a template, without the sections that there is nothing to put into."""
     empty = [f"${name}\n" for name, part in content.items() if not part]
     sections = re.compile(r"<section>.*?</section>\n", re.DOTALL)
-    return sections.sub(lambda s: "" if any(name in s[0] for name in empty) else s[0], _resource("template.html"))
+    filled = sections.sub(lambda s: "" if any(name in s[0] for name in empty) else s[0], _resource(template))
+    return Template(_resource("frame.html")).substitute(
+        title=content["title"],
+        style=_resource("style.css"),
+        body=Template(filled).substitute(content),
+        plotly=re.sub(r"</(?=script)", r"<\\/", plotly_js, flags=re.IGNORECASE),
+        figures=_json_safe(figures),
+        script=_resource("report.js"),
+    )
 
 
 def headline(run: RunView) -> str:
@@ -129,13 +133,15 @@ def _title(runs: Sequence[RunView]) -> str:
     return f"Graph lottery tickets: {', '.join(shared + ([f'{len(runs)} runs'] if len(runs) > 1 else []))}"
 
 
-def _metric(runs: Sequence[RunView]) -> str:
+def metric_of(runs: Sequence[RunView]) -> str:
+    """The metric that all have, in words."""
     metrics = {run.metric for run in runs}
     metric = metrics.pop() if len(metrics) == 1 else "quality"
     return metric[:1].upper() + metric[1:]
 
 
-def _chart(index: int, caption: str, notes: str) -> str:
+def chart_box(index: int, caption: str, notes: str) -> str:
+    """The place of a figure."""
     return (
         f'<figure><figcaption id="caption-{index}"><strong>{escape(caption)}</strong>{escape(notes)}</figcaption>'
         f'<div class="switch" data-switch="{index}" role="group" aria-label="Reading"></div>'

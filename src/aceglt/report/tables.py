@@ -133,7 +133,8 @@ def machine_table(runs: Sequence[RunView]) -> str:
     columns = []
     for where, group in shared.items():
         dates = sorted(str(run.environment.get("started", UNKNOWN)) for run in group)
-        told = "; ".join(run.name for run in group) if len(shared) > 1 else counted(len(group), "run")
+        few = 1 < len(shared) and len(group) < 5
+        told = "; ".join(run.name for run in group) if few else counted(len(group), "run")
         columns.append([told, " to ".join(dict.fromkeys((dates[0], dates[-1]))), *where])
     names = ("", "Begun", "aceglt", "torch", "Python", "Device", "Threads", "Platform")
     head, *rows = ([name, *values] for name, *values in zip(names, *columns, strict=True))

@@ -18,6 +18,7 @@ from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in
 from aceglt.searches.wording import SIDES, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
 
 if TYPE_CHECKING:
+    from aceglt.sweeps.compare import CompareResult
     from aceglt.sweeps.merged import SweepResult
     from aceglt.sweeps.tune import Tuned
     from aceglt.tickets.bench import Benchmark
@@ -70,6 +71,34 @@ def print_sweep(console: Console, sweep: SweepResult, levels: bool = False) -> N
             console.print(_table(["level", "weights", "edges", *head[3:]], rows, overflow="fold"))
     failed = [f"{cell['name']} failed: {cell['error']} (log: {sweep.path / cell['log']})" for cell in sweep.failed]
     _say(console, *warnings(views), *failed, *(f"note: {note}" for note in sweep.notes), f"sweep: {sweep.path}")
+
+
+def print_comparison(console: Console, result: CompareResult) -> None:
+    """Methods × settings, as many columns at a time as fit, then ranks, notes, what failed and where things are."""
+    from aceglt.report.comparison_page import headline, ranking
+
+    failed = [f"{cell['name']} failed: {cell['error']} (log: {result.path / cell['log']})" for cell in result.failed]
+    if any(cell["results"] for cell in result.cells):
+        found = result.comparison
+        _say(console, headline(found), soft_wrap=False)
+        _print_columns(console, found.means_rows())
+        _say(console, "mean over all levels, ± std over seeds; ↑ highest; ≈ not told apart from it", soft_wrap=False)
+        _say(console, *filter(None, [ranking(found)]), *(f"note: {note}" for note in found.notes), soft_wrap=False)
+    _say(console, *failed, *(f"note: {note}" for note in result.notes), f"comparison: {result.path}")
+
+
+def _print_columns(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    """A table in pieces of as many columns as the console holds, each with the first one."""
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    widths[0] = min(widths[0], console.width // 2)  # names fold
+    start, last = 1, len(widths)
+    while start < last:
+        end = start + 1
+        while end < last and widths[0] + sum(widths[start : end + 1]) - 2 <= console.width:
+            end += 1
+        head, *body = ([row[0], *row[start:end]] for row in rows)
+        console.print(_table(head, body, left=head[:1], overflow="fold"))
+        start = end
 
 
 def print_tuning(console: Console, tuned: Tuned, most: int = 10) -> None:

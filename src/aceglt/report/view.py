@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from aceglt.config import STEERING, with_options
+from aceglt.config import METHOD_OPTIONS, STEERING, with_options
 from aceglt.searches.statistics import best_level, mean_std, metric_in_words
 
 READINGS = {"test": "test", "val": "validation"}
@@ -16,6 +17,7 @@ PHASES = {"select": "choosing masks", "retrain": "retraining tickets", "total": 
 
 NAMING = ("dataset", "backbone", "task", "axis", "preset")
 """What is added to the names of runs that differ in it."""
+_FIRST = ("ace", "ugs", "random", "gebt")  # colours, whatever methods are added
 NEAR_THE_END = 0.95
 """The share of the epochs after which a best one suggests that more would help."""
 
@@ -102,13 +104,13 @@ def by_setting(runs: Sequence[RunView]) -> list[tuple[list[RunView], list[int]]]
 def colours(runs: Sequence[RunView]) -> list[int]:
     """The place of each run's colour in the palette: a built-in method's own, whatever else is on the page; a second
     series of a method, and methods of one's own, take those that are left. Runs of one chart never share one."""
-    fixed = {"ace": 0, "ugs": 1, "random": 2, "gebt": 3}
+    fixed = {name: place for place, name in enumerate(dict.fromkeys((*_FIRST, *METHOD_OPTIONS)))}
     given: dict[str, int] = {}
     for run in runs:
         wanted = fixed.get(text(run, "method"))
         if wanted is not None and wanted not in given.values():
             given.setdefault(run.series or run.name, wanted)
-    free = (place for place in range(10**6) if place not in given.values() and (place > 3 or len(runs) > 4))
+    free = (place for place in count(len(_FIRST)) if place not in given.values())
     for run in runs:
         if (run.series or run.name) not in given:
             given[run.series or run.name] = next(free)
@@ -116,19 +118,22 @@ def colours(runs: Sequence[RunView]) -> list[int]:
 
 
 def distinct_names(runs: Sequence[RunView]) -> list[RunView]:
-    """The runs with names of their own: what ran and the settings that tell it from its like, then where (dataset,
-    axis …), then the folder where that is not enough, or a number where there is none."""
+    """The runs with names of their own: what ran and the settings that tell it from its like anywhere, then where
+    (dataset, axis …), then the folder where that is not enough, or a number where there is none."""
     places = [tuple(text(run, field) for field in NAMING) for run in runs]
     alike: dict[Any, list[int]] = {}
     for i, (run, place) in enumerate(zip(runs, places, strict=True)):
         alike.setdefault((run.series or run.name, place), []).append(i)
-    series = [""] * len(runs)
+    settings = [with_options(run.config) for run in runs]
+    differing: dict[str, dict[str, None]] = {}  # by what ran, the settings that it does not have once in one place
     for (name, _), group in alike.items():
-        settings = [with_options(runs[i].config) for i in group]
-        known = [key for key in settings[0] if key not in STEERING]
-        differing = [key for key in known if len({repr(of.get(key)) for of in settings}) > 1] if len(group) > 1 else []
-        for i, of in zip(group, settings, strict=True):
-            series[i] = ", ".join([name, *(f"{key} {_short(of.get(key))}" for key in differing)])
+        known = [key for i in group for key in settings[i] if key not in STEERING]
+        told = [key for key in dict.fromkeys(known) if len({repr(settings[i].get(key)) for i in group}) > 1]
+        differing.setdefault(name, {}).update(dict.fromkeys(told))
+    series = [
+        ", ".join([name, *(f"{key} {_short(of[key])}" for key in differing[name] if of.get(key) is not None)])
+        for name, of in ((run.series or run.name, of) for run, of in zip(runs, settings, strict=True))
+    ]
     several = [i for i in range(len(NAMING)) if len({place[i] for place in places}) > 1]
     names = [", ".join([one, *(_short(place[i]) for i in several)]) for one, place in zip(series, places, strict=True)]
     last = [run.folder or f"#{i}" for i, run in enumerate(runs, start=1)]
@@ -143,6 +148,12 @@ def setting_in_words(run: RunView) -> str:
     """Where it searched."""
     dataset, backbone, task, _, axis = run.setting
     return f"{_short(dataset)}, {backbone}, {task} task, {axis} axis"
+
+
+def short_settings(runs: Sequence[RunView]) -> list[str]:
+    """The settings of runs, by the graph and by what else they differ in."""
+    several = [i for i in range(len(runs[0].setting)) if i == 0 or len({run.setting[i] for run in runs}) > 1]
+    return [", ".join(_short(run.setting[i]) for i in several) for run in runs]
 
 
 def short_names(runs: Sequence[RunView]) -> list[str]:

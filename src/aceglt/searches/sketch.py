@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aceglt.searches.statistics import RankTest
 from aceglt.searches.wording import escape
 
 # Okabe and Ito's colours, their light ones darkened: each stands out from white and from a dark page.
-PALETTE = ("#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0")
+PALETTE = (
+    "#2580C3", "#D55E00", "#009E73", "#CC79A7", "#A37B00", "#7A6FD0", "#D1495B", "#16919E", "#6E8B2B", "#B04FB5",
+    "#9C6B4E", "#5F7FA8",
+)  # fmt: skip
 NEUTRAL = "#808080"
 _FONT = "font:12px system-ui,sans-serif;fill:currentColor"
 
@@ -61,6 +65,42 @@ def bars(rows: Sequence[tuple[str, float, str]], title: str, width: int = 460) -
     return _svg(width, 12 + 24 * len(rows), title, parts)
 
 
-def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
-    label = f'role="img" aria-label="{escape(title)}" style="max-width:100%;{_FONT}"'
+def rank_diagram(names: Sequence[str], test: RankTest) -> str:
+    """Mean ranks on a line, best on the left, with bars that join methods that are not told apart."""
+    order = sorted(range(len(names)), key=lambda i: test.means[i])
+    half, last = (len(order) + 1) // 2, len(names)
+    left, wide, axis = 60 + 7 * max(map(len, names)), 380, 62
+    first = axis + 20 + 7 * len(test.cliques)  # where the first name is
+
+    def x(rank: float) -> float:
+        return round(left + wide * (rank - 1) / (last - 1), 1)
+
+    def path(drawn: str, more: str = "") -> str:
+        return f'<path d="{drawn}" stroke="currentColor" fill="none" {more}/>'
+
+    def text(x: float, y: float, anchor: str, words: str) -> str:
+        return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'
+
+    parts = [path(f"M{x(1)},{axis}H{x(last)}")]
+    for rank in range(1, last + 1):
+        parts += [path(f"M{x(rank)},{axis - 5}v5"), text(x(rank), axis - 9, "middle", str(rank))]
+    end = x(1 + min(test.difference, last - 1.0))
+    parts.append(path(f"M{x(1)},{axis - 42}v8m0,-4H{end}m0,-4v8"))
+    parts.append(text(end + 6, axis - 34, "start", f"critical difference {test.difference:.2f}"))
+    for place, i in enumerate(order):
+        on_left, mean = place < half, f"{test.means[i]:.2f}"
+        y = first + 20 * (place if on_left else last - 1 - place)
+        to = left - 12 if on_left else left + wide + 12
+        parts.append(path(f"M{x(test.means[i])},{axis}V{y}H{to}", 'stroke-opacity="0.55"'))
+        words = f"{names[i]}  {mean}" if on_left else f"{mean}  {names[i]}"
+        parts.append(text(to - 4 if on_left else to + 4, y + 4, "end" if on_left else "start", words))
+    for row, clique in enumerate(test.cliques):
+        start, stop = x(test.means[clique[0]]) - 4, x(test.means[clique[-1]]) + 4
+        parts.append(f'<path d="M{start},{axis + 8 + 7 * row}H{stop}" stroke="{PALETTE[1]}" stroke-width="4"/>')
+    return _svg(2 * left + wide, first + 20 * half, "Mean ranks", parts, shrinks=False)
+
+
+def _svg(width: int, height: int, title: str, parts: Sequence[str], shrinks: bool = True) -> str:
+    style = f"{'max-width:100%;' if shrinks else ''}{_FONT}"
+    label = f'role="img" aria-label="{escape(title)}" style="{style}" xmlns="http://www.w3.org/2000/svg"'
     return f'<svg viewBox="0 0 {width} {height}" width="{width}" {label}>{"".join(parts)}</svg>'

@@ -149,3 +149,61 @@ def unfinished(epochs: int, best: Sequence[int]) -> str | None:
 def _sparsest(levels: Sequence[Level]) -> Level | None:
     """Sparsity grows with the level's number on every axis."""
     return max(levels, key=lambda level: int(level["level"]), default=None)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values of several tests, corrected by Holm's method: with those below α, the chance that any is wrong is α."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    corrected, highest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = highest
+    return corrected
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """1 for the highest; those that are equal share the mean of their places."""
+    higher = [sum(other > one + TOLERANCE for other in values) for one in values]
+    equal = [sum(abs(other - one) <= TOLERANCE for other in values) for one in values]
+    return [above + (1 + tied) / 2 for above, tied in zip(higher, equal, strict=True)]
+
+
+@dataclass(frozen=True)
+class RankTest:
+    """Mean ranks of methods over blocks (graphs, or seeds), and what tells them apart."""
+
+    means: list[float]
+    """Per method; 1 is the best that can be."""
+    blocks: int
+    p: float
+    """Friedman's test, corrected for ties: how likely ranks as unequal as these are if no method is better."""
+    difference: float
+    """Nemenyi's critical difference at 5 %: mean ranks that are further apart differ."""
+
+    @property
+    def cliques(self) -> list[list[int]]:
+        """The largest sets of methods that are not told apart, best first, by their indices."""
+        order = sorted(range(len(self.means)), key=lambda i: self.means[i])
+        groups: list[list[int]] = []
+        for start, first in enumerate(order):
+            near = [i for i in order[start:] if self.means[i] - self.means[first] <= self.difference]
+            if len(near) > 1 and not any(set(near) <= set(group) for group in groups):
+                groups.append(near)
+        return groups
+
+
+def rank_test(blocks: Sequence[Sequence[float]]) -> RankTest | None:
+    """Compare methods over blocks, each with one value per method, higher being better; `None` without two of both."""
+    count, methods = len(blocks), len(blocks[0]) if blocks else 0
+    if count < 2 or methods < 2:
+        return None
+    from scipy.special import chdtrc
+    from scipy.stats import studentized_range
+
+    placed = [ranks(block) for block in blocks]
+    means = [math.fsum(row[i] for row in placed) / count for i in range(methods)]
+    spread = math.fsum(rank * rank for row in placed for rank in row) / count - methods * (methods + 1) ** 2 / 4
+    between = count * math.fsum((mean - (methods + 1) / 2) ** 2 for mean in means)
+    p = float(chdtrc(methods - 1, (methods - 1) * between / spread)) if spread > TOLERANCE else 1.0
+    quantile = float(studentized_range.ppf(1 - SIGNIFICANCE, methods, math.inf)) / math.sqrt(2)
+    return RankTest(means, count, p, quantile * math.sqrt(methods * (methods + 1) / (6 * count)))

@@ -17,6 +17,7 @@ from aceglt.config import SETTINGS, STEERING, TUPLES, Config, check_type, hints,
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.files import read_regular, short_digest
+from aceglt.files.schema import shortened
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,7 +25,7 @@ else:
     import tomli as tomllib
 
 PLURALS = {"datasets": "dataset", "backbones": "backbone", "methods": "method", "axes": "axis"}
-_NAMED = tuple(PLURALS.values())
+NAMED = tuple(PLURALS.values())
 _LISTS = (list, tuple)
 _LONGEST = 120  # characters of a folder's name, before the digest
 MAX_CELLS = 10_000
@@ -58,12 +59,14 @@ def read_grid(path: Path) -> Settings:
 def plan(grid: Mapping[str, Any]) -> list[GridCell]:
     """The cells of a grid, each with its configuration; ConfigError where one is wrong or is there twice.
 
-    A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does.
+    A list means one cell per value; for `seeds` and `prunable`, whose value is a list itself, a list of lists does. A
+    method may be a table with its name, and settings and options of its own.
     """
     choices: list[Settings] = []
     for choice in _combinations(_dimensions(grid)):
-        choices += _with_options(choice)
-        _check_count(len(choices))
+        for own in _of_its_own(choice):
+            choices += _with_options(own)
+            _check_count(len(choices))
     return cells_of(choices)
 
 
@@ -93,13 +96,34 @@ def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise ConfigError(f"the grid has both '{name}' and '{key}'; give one of them")
         dimensions[name] = [str(one) if name == "split" and type(one) is int else one for one in _values(name, value)]
         for one in dimensions[name]:
-            if name != "seeds" or type(one) is not int:
+            if not (name == "seeds" and type(one) is int) and not (name == "method" and isinstance(one, Mapping)):
                 check_type(name, one, types[name])
-    methods = dimensions.get("method", [Config.method])
+    methods = [method_of(one) for one in dimensions.get("method", [Config.method])]
     for name, value in (option for table in dimensions.get("method_options", []) for option in table.items()):
         if isinstance(value, Mapping) and name not in methods:  # else it would be lost without a word
             raise ConfigError(f"method_options.{name}: the grid has no method '{name}', only {', '.join(methods)}")
     return dimensions
+
+
+def method_of(entry: Any) -> str:
+    """The name of a method of the grid, which may be a table; ConfigError for one without a name."""
+    name = entry.get("method") if isinstance(entry, Mapping) else entry
+    if not isinstance(name, str):
+        raise ConfigError(f"a method of the grid is its name, or a table with method = NAME, found {shortened(entry)}")
+    return name
+
+
+def _of_its_own(choice: Settings) -> list[Settings]:
+    """The choice with the settings and options of a method that is a table; what it has wins over what all have."""
+    entry = choice.get("method")
+    if not isinstance(entry, Mapping):
+        return [choice]
+    options = {name: value for name, value in entry.items() if name not in SETTINGS}
+    options |= entry.get("method_options", {})
+    table = choice.get("method_options", {})
+    mine = {**table, method_of(entry): {**table.get(method_of(entry), {}), **options}}
+    own = _dimensions({name: v for name, v in entry.items() if name in SETTINGS and name != "method_options"})
+    return [{**choice, **settings, "method_options": mine} for settings in _combinations(own)]
 
 
 def _values(name: str, value: Any) -> list[Any]:
@@ -134,7 +158,7 @@ def _with_options(choice: Settings) -> list[Settings]:
 
 
 def _cell(settings: Settings, several: set[str]) -> GridCell:
-    what = ", ".join(str(settings[name]) for name in _NAMED if name in settings) or "the grid"
+    what = ", ".join(str(settings[name]) for name in NAMED if name in settings) or "the grid"
     try:
         names, _ = take(settings)
         config = resolve(names.pop("preset", "default"), **names)
@@ -152,7 +176,7 @@ def _name(config: Config, varied: Settings) -> str:
     """
     stops = {name: value for name, value in varied.items() if name in STEERING}
     stops |= {"seeds": list(config.seeds)} if "seeds" in varied else {}
-    what = {name: value for name, value in config.flat().items() if name in (*_NAMED, "task")}
+    what = {name: value for name, value in config.flat().items() if name in (*NAMED, "task")}
     usual = with_options(resolve(config.preset, **what).identity())
     mine = with_options(config.identity())
     given = {name: v for name, v in mine.items() if name != "seeds" and (name not in usual or v != usual[name])}

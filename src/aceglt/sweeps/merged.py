@@ -97,7 +97,9 @@ class SweepResult:
 
     def to_dataframe(self) -> DataFrame:
         """A row for each search, level (0 is dense) and seed, as a pandas data frame."""
-        rows = [{**_place(cell), **row} for cell in self.cells if cell["results"] for row in per_seed(cell["results"])]
+        rows = [
+            {**place_of(cell), **row} for cell in self.cells if cell["results"] for row in per_seed(cell["results"])
+        ]
         return data_frame(rows)
 
     def plot(self) -> Any:
@@ -158,9 +160,9 @@ def publish(folder: SweepDir, cells: Sequence[GridCell], failures: Mapping[str, 
     """Write sweep.json, sweep.csv, levels.csv and the report of what is there; every cell is in each exactly once."""
     entries = [_entry(folder, cell, failures.get(cell.name)) for cell in cells]
     write_json(folder.merged, {"format": 1, "cells": entries})
-    _write_table(folder.table, [_row(entry) for entry in entries])
+    write_table(folder.table, [_row(entry) for entry in entries])
     done = [entry for entry in entries if entry["results"]]
-    _write_table(folder.levels, [{**_place(entry), **row} for entry in done for row in per_level(entry["results"])])
+    write_table(folder.levels, [{**place_of(entry), **row} for entry in done for row in per_level(entry["results"])])
     result = SweepResult(entries, folder.path)
     try:
         if done:
@@ -170,7 +172,8 @@ def publish(folder: SweepDir, cells: Sequence[GridCell], failures: Mapping[str, 
     return result
 
 
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as CSV, with the columns that any of them has."""
     text = io.StringIO()
     columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
     writer = csv.DictWriter(text, list(columns), lineterminator="\n")
@@ -192,7 +195,7 @@ def _entry(folder: SweepDir, cell: GridCell, error: str | None) -> dict[str, Any
     }
 
 
-def _place(entry: Mapping[str, Any]) -> dict[str, Any]:
+def place_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says of its search."""
     config, results = entry["config"], entry["results"]
     named = {name: config[name] for name in ("dataset", "backbone", "method", "axis")}
@@ -203,7 +206,7 @@ def _place(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A cell in one line: over seeds, dense, the sparsest level that wins on validation, and the last, win or lose."""
-    results, row = entry["results"], {**_place(entry), "status": entry["status"]}
+    results, row = entry["results"], {**place_of(entry), "status": entry["status"]}
     if results is None:
         return row
     levels = {"best": best_level(results), "last": results["levels"][-1] if results["levels"] else None}
@@ -222,8 +225,12 @@ def _readings(name: str, entry: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _view(folder: SweepDir, entry: Mapping[str, Any]) -> RunView:
-    run = RunDir(folder.runs / entry["name"])
     results, config = dict(entry["results"]), dict(entry["config"])
+    if "environment" in entry:  # of a search whose run directory is not here
+        return RunView(
+            str(results["label"]), results, config, as_call(config), [], entry["environment"], {}, entry["name"]
+        )
+    run = RunDir(folder.runs / entry["name"])
     tickets = [path.relative_to(folder.path).as_posix() for path in run.saved_tickets(results["seeds"])]
     environment = run.read_environment() if run.path.exists() else {}
     known = (environment, run.read_savings(), entry["name"])

@@ -1,0 +1,118 @@
+"""`aceglt compare`: a grid, which may have methods with settings of their own, or results that are there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_samples import npz
+from typer.testing import CliRunner
+
+import aceglt
+from aceglt import cli
+from aceglt.errors import ConfigError
+from aceglt.sweeps import run as sweeping
+from aceglt.sweeps.compare import with_baseline
+from aceglt.sweeps.engines import Ended, Need
+from aceglt.sweeps.grid import plan
+from aceglt.sweeps.worker import Job, work
+
+
+class _Engine:
+    """Runs a job when it is asked what ended."""
+
+    device = "cpu"
+    started: list[str] = []  # noqa: RUF012
+
+    def __init__(self, need: Need, workers: int | None = None) -> None:
+        self.jobs: list[Job] = []
+
+    def close(self) -> None: ...
+
+    def has_room(self) -> bool:
+        return not self.jobs
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.started.append(job.name)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        job = self.jobs.pop()
+        return [Ended(job, work(job))]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[_Engine]:
+    _Engine.started = []
+    monkeypatch.setattr(sweeping, "LocalEngine", _Engine)
+    return _Engine
+
+
+def test_a_method_of_a_grid_may_have_settings_and_options_of_its_own() -> None:
+    own = {"method": "ace", "rounds": [2, 4], "signal": "labels"}
+    cells = plan({"methods": ["random", own, {"method": "ugs", "signal": ["labels", "teacher"]}], "epochs": 7})
+    told = [(cell.config.label, cell.config.training.epochs) for cell in cells]
+    ran = ["random", "ace (labels, 2 rounds)", "ace (labels, 4 rounds)", "ugs (labels)", "ugs (teacher)"]
+    assert told == [(name, 7) for name in ran]
+    with pytest.raises(ConfigError, match="its name, or a table with method = NAME"):
+        plan({"methods": [{"signal": "labels"}]})
+    with pytest.raises(ConfigError, match="method ugs has no option 'rounds'"):
+        plan({"methods": [{"method": "ugs", "rounds": 2}]})
+
+
+def test_random_is_in_every_grid_once() -> None:
+    assert with_baseline({"methods": ["ugs"], "levels": 2}) == {"methods": ["ugs", "random"], "levels": 2}
+    assert with_baseline({"method": "ugs"})["methods"] == ["ugs", "random"]
+    assert with_baseline({})["methods"] == ["ace", "random"]
+    kept = {"methods": [{"method": "random"}, "ugs"]}
+    assert with_baseline(kept) == kept
+
+
+GRID: dict[str, Any] = {"methods": ["ugs"], "signal": "labels", "epochs": 2, "hidden": 4, "levels": 1, "seeds": 1}
+
+
+def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missing(
+    engine: Any,
+    tmp_path: Path,
+) -> None:
+    grid = {**GRID, "dataset": str(npz(tmp_path))}
+    first = aceglt.compare(grid, tmp_path / "out", progress=False)
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "sweep.json", "levels.csv", "comparison.html", "comparison.csv", "pairs.csv",
+    }  # fmt: skip
+    assert len(aceglt.load_sweep(tmp_path / "out").cells) == len(first.cells) == 2
+    more = aceglt.compare({**grid, "seeds": 2}, tmp_path / "out", progress=False)
+    assert list(more.table()["seeds"]) == [2, 2]
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
+    assert len(engine.started) == 4
+    assert len(more.to_dataframe()) == 2 * 2 * 2
+    assert "<table" in more._repr_html_()
+
+
+def test_results_of_any_kind_make_the_same_page(engine: Any, tmp_path: Path) -> None:
+    found = aceglt.compare({**GRID, "dataset": str(npz(tmp_path)), "seeds": 2}, tmp_path / "out", progress=False)
+    kept = [{**cell["results"], "config": cell["config"]} for cell in found.cells]
+    (tmp_path / "kept.json").write_text(json.dumps(kept))
+    one, other = (tmp_path / "out" / "runs" / cell["name"] for cell in found.cells)
+    for number, sources in enumerate(
+        ([tmp_path / "out"], [tmp_path / "kept.json"], [one, other / "results.json"], [tmp_path / "out" / "sweep.json"])
+    ):
+        out = tmp_path / f"page{number}"
+        made = CliRunner().invoke(cli.app, ["compare", *map(str, sources), "--out", str(out)], env={"COLUMNS": "80"})
+        assert made.exit_code == 0, made.output
+        with open(out / "comparison.csv", newline="") as file:
+            means = {row["method"]: float(row["mean"]) for row in csv.DictReader(file)}
+        assert means == pytest.approx({record["method"]: record["mean"] for record in found.comparison.records()})
+        assert (out / "comparison.html").exists()
+        assert max(map(len, made.stdout.splitlines()[:-1])) <= 80
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"levels": []}'])
+def test_a_file_without_results_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(aceglt.AcegltError, match=r"x\.json: ") as problem:
+        aceglt.compare([tmp_path / "x.json"], tmp_path / "out")
+    assert "\n" not in str(problem.value)
