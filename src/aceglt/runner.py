@@ -420,7 +420,7 @@ class _Runner:
             seed=self.config.seeds[i],
             level=state.level,
             masks=masks.to("cpu"),
-            initial=Params(start.prunable * masks.weights, start.other).to("cpu"),
+            initial=self.search.alive_params(start, masks).to("cpu"),
             trained=params[one].to("cpu"),
             metrics={
                 f"{of}{name}": values[i] if values else None
@@ -430,7 +430,7 @@ class _Runner:
             sizes={
                 "in_features": problem.x.shape[1],
                 "out_features": problem.out_features,
-                "macs": self.search.macs(record.alive),
+                "macs": self.search.macs(record.alive) if record.structure is None else record.structure["macs"][i],
                 "dense_macs": self.search.macs(),
                 **({"edge_features": edge_features} if edge_features else {}),
             },

@@ -21,6 +21,10 @@ from aceglt.numerics.kernels import PLAIN, Kernels
 
 Weights = Mapping[str, Tensor]
 """Named weights of a batch of runs, each [S, *shape]."""
+Axis = tuple[str, ...]
+"""Of a side of a parameter: the layers whose units lie along it, side by side; none where it cannot get shorter."""
+FEATURES = "features"
+"""The layer of the input features."""
 
 
 @dataclass(frozen=True)
@@ -88,26 +92,37 @@ class Dropout:
         """The same draws by these kernels, for layers with some of their columns alone."""
         return Dropout(self.key, kernels, units)
 
-    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+    def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, whole: int | None = None) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
-        if layer not in self._units:
+        if layer not in self._units and whole is None:
             dropped = self._kernels.dropped(rng.fold(self.key, layer), h, nodes, p)
             if dropped is not None:
                 return dropped
-        return h * self.keep(h, nodes, layer, p).mul_(1.0 / (1.0 - p))
+        return h * self.keep(h, nodes, layer, p, whole).mul_(1.0 / (1.0 - p))
 
-    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float) -> Tensor:
+    def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, whole: int | None = None) -> Tensor:
         """1 where elements of h [S, n, H] stay, 0 elsewhere, for layers that do the rest themselves.
 
         `nodes` [n] are the rows' numbers (None: all nodes); a node's unit draws the same whichever others are there.
+        Of a layer that was narrowed from `whole` units, h has so many that they draw as the first of all do.
         """
         key, units = rng.fold(self.key, layer), self._units.get(layer)
+        if whole is not None:
+            return self._first_columns(key, h, nodes, p, whole)
         width = h.shape[2] if units is None else len(units)
         if nodes is None:
             draws = self._kernels.keep_mask(key, h.shape[1] * width, p, h.dtype).view(len(h), -1, width)
         else:
             draws = self._kernels.keep_mask(key, width, p, h.dtype, nodes)
         return draws if units is None else draws.index_select(2, units.nonzero().squeeze(1))
+
+    def _first_columns(self, key: Tensor, h: Tensor, nodes: Tensor | None, p: float, whole: int) -> Tensor:
+        """Four elements share one hash, so a row of four is drawn for each: no draw depends on how many are there."""
+        nodes = torch.arange(h.shape[1], device=h.device) if nodes is None else nodes
+        hashes = torch.arange((h.shape[2] + 3) // 4, device=h.device)
+        rows = (nodes.unsqueeze(1) * ((whole + 3) // 4) + hashes).flatten()
+        draws = self._kernels.keep_mask(key, 4, p, h.dtype, rows)  # [S, n · hashes, 4]
+        return draws.view(len(h), h.shape[1], -1)[..., : h.shape[2]]
 
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
@@ -182,6 +197,14 @@ class Backbone(ABC):
     """The network stage by stage, from the features to the outputs; empty where it is anything else."""
     input_dropout: float = 0.0
     """Of the features, before the first stage of a chain."""
+    widths: Mapping[str, int] = {}
+    """The layers whose units can go, and how many each has; `features` are one. Heads are layers of their own, called
+    `layer0.head1`. Empty where the backbone does not say."""
+    sides: Mapping[str, tuple[Axis, Axis]] = {}
+    """By the name of a parameter, as a matrix, what lies along its rows and columns; those without units are left out.
+    Layers whose units are added to each other are one."""
+    whole_units: bool = False
+    """Whether a unit without an alive weight is a deleted one, as in structured tickets: norms are over the others."""
     batched: bool = True
     """Whether runs are computed together; a user's own model computes one after the other, and may draw from torch's
     generators."""
@@ -241,6 +264,17 @@ class Backbone(ABC):
         made = copy(self)
         made.dtype = dtype
         return made
+
+    def with_whole_units(self: Self) -> Self:
+        """The same network, with weights that live and die by units."""
+        made = copy(self)
+        made.whole_units = True
+        return made
+
+    def narrowed(self: Self, widths: Mapping[str, int], present: Mapping[str, Tensor]) -> Self:
+        """The network with these widths in place of its own. Where runs have fewer units than that, `present` [S, 1,
+        width] is 1 where there is one, and 0 where one is made up; see `aceglt.backbones.narrow`."""
+        raise NotImplementedError(f"{self.name} does not say which units its weights belong to")
 
     def _cast(self, weights: Weights) -> Weights:
         """All but the buffers, which are updated in place."""

@@ -55,10 +55,12 @@ class GAT(Layered):
         made: Shapes = []
         for number, stage in enumerate(self.chain):
             heads, parts = len(stage.weights), [name for name in stage.along if name.endswith("bias")]
-            if stage.attends:
-                parts = [f"layer{number}.source", f"layer{number}.target", *parts]
+            parts = [*self._attention_names(number), *parts]
             made += [(name, (heads, stage.units // heads)) for name in parts]
         return made
+
+    def _attention_names(self, number: int) -> tuple[str, ...]:
+        return (f"layer{number}.source", f"layer{number}.target") if self.chain[number].attends else ()
 
     def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
         """Glorot over all heads of a layer, as PyG has it, attention vectors too; biases 0."""
@@ -101,7 +103,7 @@ class GAT(Layered):
         def finish(units: Tensor, bias: Tensor, head: int) -> Tensor:
             if dropout is None or not p:
                 return ops.elu_dropout(units, bias)
-            keep = dropout.keep(units, nodes, self.draw(number) + head, p)
+            keep = dropout.keep(units, nodes, self.draw(number) + head, p, self.drawn(number))
             return ops.elu_dropout(units, bias, keep, 1.0 / (1.0 - p))
 
         return finish

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from copy import copy
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import Backbone, Dropout, Layout, Stage, Weights
+from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Layout, Stage, Weights
 from aceglt.backbones.portable import LayerSpec
 from aceglt.config.groups import LayerOptions
 from aceglt.numerics import ops
@@ -27,6 +29,7 @@ Shapes = list[tuple[str, tuple[int, ...]]]
 Blocks = Sequence[Tensor]
 """Units [S, n, H] side by side."""
 Inputs = Features | DroppedFeatures | Blocks
+Stack = TypeVar("Stack", bound="Layered")
 
 
 class Layered(Backbone):
@@ -51,6 +54,12 @@ class Layered(Backbone):
         self.options = self.kind(hidden=hidden, **options)
         self.input_dropout = self.options.input_dropout
         self.chain = self._chain(in_features, out_features)
+        self._present: Mapping[str, Tensor] = {}
+        self._drawn: Mapping[int, int] = {}  # by stage, units of a head that dropout draws for, if not those there are
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """What follows from the chain."""
         matrices: Shapes = []
         norms: Shapes = []
         for number, stage in enumerate(self.chain):
@@ -60,6 +69,45 @@ class Layered(Backbone):
         self.prunable, self.other = Layout(tuple(matrices)), Layout((*self._vectors(), *norms))
         self.buffers = frozenset(name for name, _ in norms if name.endswith(_BUFFERS))
         self.aggregation_widths = tuple(stage.units for stage in self.chain if stage.messages)
+        self._describe_units()
+
+    def _describe_units(self) -> None:
+        widths = {FEATURES: self.chain[0].inputs}
+        sides: dict[str, tuple[Axis, Axis]] = {}
+        layers: dict[int, Axis] = {-1: (FEATURES,)}  # of each stage's outputs
+        for number, stage in enumerate(self.chain):
+            inputs = tuple(layer for read in stage.reads for layer in layers[read])
+            layers[number] = inputs if stage.identity else self._layers_of(number)
+            widths |= {layer: stage.units // len(stage.weights) for layer in layers[number]}
+            heads: Sequence[Axis] = [(layer,) for layer in layers[number]] or [()]
+            sides |= {name: (inputs, head) for name, head in zip(stage.weights, heads, strict=True)}
+            sides |= dict.fromkeys(stage.roots, (inputs, layers[number]))
+            if layers[number]:
+                sides |= dict.fromkeys((*stage.along, *self._attention_names(number)), ((), layers[number]))
+        self.widths, self.sides = widths, sides
+
+    def _layers_of(self, number: int) -> Axis:
+        """The layers that a stage's units are of; none of the outputs, which cannot go."""
+        heads = len(self.chain[number].weights)
+        if number == len(self.chain) - 1:
+            return ()
+        return (f"layer{number}",) if heads == 1 else tuple(f"layer{number}.head{head}" for head in range(heads))
+
+    def _attention_names(self, number: int) -> tuple[str, ...]:
+        """Parameters of a stage with an entry per unit that are not in its `along`."""
+        return ()
+
+    def narrowed(self: Stack, widths: Mapping[str, int], present: Mapping[str, Tensor]) -> Stack:
+        made, stages = copy(self), []
+        for stage in self.chain:
+            inputs, _ = self.sides[stage.weights[0]]
+            units = [layer for name in stage.weights for layer in self.sides[name][1]]
+            sizes = sum(widths[layer] for layer in inputs), sum(widths[layer] for layer in units) or stage.units
+            stages.append(replace(stage, inputs=sizes[0], units=sizes[1]))
+        made.chain, made._present = tuple(stages), present
+        made._drawn = {number: stage.units // len(stage.weights) for number, stage in enumerate(self.chain)}
+        made._lay_out()
+        return made
 
     @property
     def width(self) -> int:
@@ -179,9 +227,12 @@ class Layered(Backbone):
     def _activated(self, weights: Weights, number: int, units: Tensor, training: bool) -> Tensor:
         stage = self.chain[number]
         parts = [weights[f"norm{number}.{part}"] for part in _NORMS[stage.norm]]
-        if stage.norm == "layer" and stage.activation == "relu":
+        if stage.norm == "layer" and self._present:
+            there = [self._present[layer] for name in stage.weights for layer in self.sides[name][1]]
+            units = ops.layer_norm_of(torch.cat(there, dim=2), units, *parts)
+        elif stage.norm == "layer" and stage.activation == "relu":
             return ops.layer_norm_relu(units, *parts)
-        if stage.norm == "layer":
+        elif stage.norm == "layer":
             units = ops.layer_norm(units, *parts)
         elif stage.norm == "batch":
             units = ops.batch_norm(training, units, *parts)
@@ -189,7 +240,18 @@ class Layered(Backbone):
 
     def _dropped(self, graph: GraphBatch, number: int, h: Tensor, dropout: Dropout | None) -> Tensor:
         p = self.chain[number].dropout
-        return h if dropout is None or not p else dropout(h, graph.layer(number).nodes, self.draw(number), p)
+        if dropout is None or not p:
+            return h
+        nodes, heads, whole = graph.layer(number).nodes, len(self.chain[number].weights), self.drawn(number)
+        if whole is None or heads == 1:
+            return dropout(h, nodes, self.draw(number), p, whole)
+        nodes = torch.arange(h.shape[1], device=h.device) if nodes is None else nodes
+        rows = (nodes.unsqueeze(1) * heads + torch.arange(heads, device=h.device)).flatten()  # heads draw apart
+        return dropout(h.reshape(len(h), len(rows), -1), rows, self.draw(number), p, whole).view(h.shape)
+
+    def drawn(self, number: int) -> int | None:
+        """Of a narrowed stage, the units of each head that dropout draws for; None is those that there are."""
+        return self._drawn.get(number)
 
     def draw(self, number: int) -> int:
         """Number of the dropout of a stage's outputs."""

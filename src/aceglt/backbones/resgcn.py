@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from aceglt.backbones.base import Backbone, Dropout, Footprint, Layout, Weights
+from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Footprint, Layout, Weights
 from aceglt.backbones.portable import BlockSpec
 from aceglt.numerics import ops
 from aceglt.numerics.features import Features
@@ -36,6 +36,8 @@ class ResGCN(Backbone):
     name = "resgcn"
     self_loops = False
     coefficients = "softmax"
+    _present: Tensor | None
+    _drawn: int | None
 
     def __init__(
         self,
@@ -50,18 +52,37 @@ class ResGCN(Backbone):
         self.depth, self.dropout, self.edge_features = layers, dropout, edge_features
         self.checkpoint_blocks = checkpoint_blocks
         self.footprint = _CHECKPOINTED if checkpoint_blocks else Footprint(11.5, 40.0)
-        matrices = [("encoder.weight", (in_features, hidden))]
-        others: list[tuple[str, tuple[int, ...]]] = [("encoder.bias", (1, hidden))]
-        for layer in range(layers):
-            if edge_features:
-                matrices.append((f"layer{layer}.edge.weight", (edge_features, hidden)))
-                others.append((f"layer{layer}.edge.bias", (hidden,)))
-            matrices.append((f"layer{layer}.weight", (hidden, hidden)))
-            others += [(f"layer{layer}.bias", (1, hidden)), (f"layer{layer}.temperature", (1,))]
+        self._out_features, self._present, self._drawn = out_features, None, None
+        self._lay_out({FEATURES: in_features, "encoder": hidden, "layers": hidden})
+
+    def _lay_out(self, widths: Mapping[str, int]) -> None:
+        """Units that layers add to each other are those of one layer, `layers`; the encoder's are its own."""
+        encoder, hidden, axis = widths["encoder"], widths["layers"], ("layers",)
+        matrices = [("encoder.weight", (widths[FEATURES], encoder))]
+        others: list[tuple[str, tuple[int, ...]]] = [("encoder.bias", (1, encoder))]
+        sides: dict[str, tuple[Axis, Axis]] = {"encoder.weight": ((FEATURES,), ("encoder",))}
+        sides |= {"encoder.bias": ((), ("encoder",)), "decoder.weight": (axis, ())}
+        for layer in range(self.depth):
+            name, inputs, read = f"layer{layer}", hidden if layer else encoder, axis if layer else ("encoder",)
+            if self.edge_features:
+                matrices.append((f"{name}.edge.weight", (self.edge_features, inputs)))
+                others.append((f"{name}.edge.bias", (inputs,)))
+                sides |= {f"{name}.edge.{part}": ((), read) for part in ("weight", "bias")}
+            matrices.append((f"{name}.weight", (inputs, hidden)))
+            others += [(f"{name}.bias", (1, hidden)), (f"{name}.temperature", (1,))]
             others += [(f"norm{layer}.scale", (1, hidden)), (f"norm{layer}.shift", (1, hidden))]
-        self.prunable = Layout((*matrices, ("decoder.weight", (hidden, out_features))))
-        self.other = Layout((*others, ("decoder.bias", (1, out_features))))
-        self.aggregation_widths = (hidden,) * layers
+            sides[f"{name}.weight"] = (read, axis)
+            sides |= dict.fromkeys((f"{name}.bias", f"norm{layer}.scale", f"norm{layer}.shift"), ((), axis))
+        self.prunable = Layout((*matrices, ("decoder.weight", (hidden, self._out_features))))
+        self.other = Layout((*others, ("decoder.bias", (1, self._out_features))))
+        self.aggregation_widths = (encoder, *[hidden] * (self.depth - 1))
+        self.widths, self.sides = dict(widths), sides
+
+    def narrowed(self, widths: Mapping[str, int], present: Mapping[str, Tensor]) -> ResGCN:
+        made = copy(self)
+        made._present, made._drawn = present.get("layers"), self.widths["layers"]
+        made._lay_out(widths)
+        return made
 
     def lighter(self) -> ResGCN | None:
         if self.checkpoint_blocks:
@@ -97,8 +118,9 @@ class ResGCN(Backbone):
         return h + self._conv(weights, graph, scores, layer, self._activated(weights, layer - 1, h, dropout))
 
     def _activated(self, weights: Weights, norm: int, h: Tensor, dropout: Dropout | None) -> Tensor:
-        activated = ops.layer_norm(h, weights[f"norm{norm}.scale"], weights[f"norm{norm}.shift"]).relu()
-        return activated if dropout is None else dropout(activated, None, norm, self.dropout)
+        parts = weights[f"norm{norm}.scale"], weights[f"norm{norm}.shift"]
+        normed = ops.layer_norm(h, *parts) if self._present is None else ops.layer_norm_of(self._present, h, *parts)
+        return normed.relu() if dropout is None else dropout(normed.relu(), None, norm, self.dropout, self._drawn)
 
     def _conv(self, weights: Weights, graph: GraphBatch, scores: Tensor, layer: int, x: Tensor) -> Tensor:
         terms = None

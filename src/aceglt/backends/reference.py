@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.numerics.masks import Scores
+
+Self = TypeVar("Self", bound="Reference")
 
 
 class Reference:
@@ -30,6 +32,10 @@ class Reference:
     def description(self) -> str:
         """Its name and what it computes with, for the record: another one gives the same to rounding only."""
         return self.name
+
+    def afresh(self: Self) -> Self:
+        """The same backend for a graph or features of one training alone, of which nothing is kept for others."""
+        return self
 
     def network(self, backbone: Backbone) -> Backbone:
         """The backbone with forward passes of this backend."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from aceglt.cli.shell import Command, app, guarded
-from aceglt.config import MAX_SEEDS, SETTINGS, hints
+from aceglt.config import MAX_SEEDS, SETTINGS, TUPLES, hints
 from aceglt.errors import ConfigError
 from aceglt.sweeps.machines import Machines
 
@@ -112,7 +112,7 @@ def _parameter(name: str) -> Parameter:
     field, kind = SETTINGS[name], hints()[name]
     about = field.metadata
     flag = kind is bool and about["options"]
-    text = {"seeds": str, "prunable": list[str], "method_options": list[str]}
+    text = {**dict.fromkeys(TUPLES, list[str]), "seeds": str, "method_options": list[str]}
     help = about["help"].format(default=field.default)
     made = typer.Option(*about["options"], help=help, rich_help_panel=about["panel"], show_default=about["shown"])
     default = False if flag else field.default if about["shown"] else None

@@ -48,6 +48,7 @@ def one_of(*known: str, or_own: bool = False) -> Check:
 POSITIVE = must_be("above 0", lambda value: value > 0)
 SHARE = must_be("between 0 and 1", lambda value: 0 < value < 1)
 SHARE_OR_NONE = must_be("0 or more and below 1", lambda value: 0 <= value < 1)
+SHARE_OR_ALL = must_be("from 0 to 1", lambda value: 0 <= value <= 1)
 OWN_FUNCTION = must_be("module:function", is_own)
 
 

@@ -130,6 +130,8 @@ class Config(Group):
     def _check_together(self) -> None:
         if self.pruning.prunable is not None and not is_own(self.backbone):
             raise ConfigError(f"prunable is for a backbone of your own; {self.backbone} is built in")
+        if self.pruning.structure is not None:
+            self._check_structure()
         for name, idle in (("target_model", "graph"), ("target_graph", "model")):
             if getattr(self.stopping, name) is not None and self.pruning.axis == idle:
                 raise ConfigError(f"{name} never changes on the {idle} axis; use axis 'joint' or the other target")
@@ -141,6 +143,17 @@ class Config(Group):
             raise ConfigError(f"{self.method} leaves weights at their initial values; rewind_epoch must be 0")
         self.task_options.check(self.scoring.signal, self.loss, self.metric, self.training.partition_by)
 
+    def _check_structure(self) -> None:
+        if is_own(self.backbone):
+            raise ConfigError(
+                f"structure is for the built-in backbones {', '.join(BACKBONE_OPTIONS)}; what the units of "
+                f"{self.backbone} are is not known"
+            )
+        kind = METHOD_OPTIONS.get(self.method)
+        if kind is not None and not kind.by_units:
+            others = [name for name, other in METHOD_OPTIONS.items() if other.by_units]
+            raise ConfigError(f"method {self.method} chooses single weights; structure is for {', '.join(others)}")
+
     @property
     def scoring_epochs(self) -> int:
         """How long a level's scores are trained."""
@@ -150,7 +163,7 @@ class Config(Group):
     @property
     def label(self) -> str:
         """What runs: the method, what trains its scores, and its rounds."""
-        return label(self.method, self.scoring.signal, self.method_options)
+        return label(self.method, self.scoring.signal, self.method_options, self.pruning.structure)
 
     def flat(self) -> dict[str, Any]:
         """All settings without their groups; None for options that the backbone or the task does not have."""
@@ -202,7 +215,9 @@ SETTINGS: dict[str, Any] = {}
 """Every setting's field, by its name; of those that several groups have, the first group's."""
 for _kind in _KINDS:
     SETTINGS |= {name: part for name, part in settings_of(_kind).items() if name not in SETTINGS}
-TUPLES = ("seeds", "prunable")
+BY_LAYER = ("ignored", "floors", "ratios")
+"""Settings that say something of layers, whose value may be given as one text, or by layer."""
+TUPLES = ("seeds", "prunable", *BY_LAYER)
 """Settings whose value is itself a list."""
 
 
@@ -223,6 +238,11 @@ def as_stored(values: Mapping[str, Any]) -> dict[str, Any]:
     """Lists of settings whose value is a list, as tuples, and the number of a split as text; what is none of that is
     left for the check of types."""
     given = {name: values.get(name) for name in TUPLES}
+    for name in BY_LAYER:
+        if isinstance(value := given[name], str | Mapping):
+            given[name] = (
+                [value] if isinstance(value, str) else [f"{layer}={number}" for layer, number in value.items()]
+            )
     split = {"split": str(values["split"])} if type(values.get("split")) is int else {}
     lists = {n: tuple(v) for n, v in given.items() if isinstance(v, Iterable) and not isinstance(v, str | Mapping)}
     return {**lists, **split}

@@ -28,7 +28,10 @@ FORMAT_1_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 describes files that exist."""
 LATER: Mapping[str, Mapping[str, Any]] = {"ace": {"reading": "default", "pruned_graph": "pruned", "hand_on": True}}
 """Options that came after format 2, and what was done without them."""
-ADDED: Mapping[str, Any] = {"neighbours": 10, "drop_edge": 0.0, "rewind_epoch": 0}
+ADDED: Mapping[str, Any] = {
+    "neighbours": 10, "drop_edge": 0.0, "rewind_epoch": 0, "structure": None, "round_to": 1, "ignored": None,
+    "floors": None, "ratios": None,
+}  # fmt: skip
 """Settings that came after the first files of format 2, as they were before. Frozen as well."""
 _LAYERS = {"resgcn": 28}  # where a file of format 1 says null
 _TWO_LAYERS: Mapping[str, Any] = {

@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, from_to, must_be, one_of
+from aceglt.config.checks import (
+    POSITIVE,
+    SHARE,
+    SHARE_OR_ALL,
+    SHARE_OR_NONE,
+    at_least,
+    from_to,
+    must_be,
+    one_of,
+)
 from aceglt.config.fields import Group, score_setting, setting, stop_setting, train_setting, with_default
 from aceglt.errors import ConfigError
 
@@ -147,6 +156,49 @@ class Pruning(Group):
     fixed_graph: float = score_setting(
         0.05, "Share of edges that goes at every level of the model axis [default: {default}].", SHARE_OR_NONE
     )
+    structure: str | None = score_setting(
+        None, "Prune whole hidden units, input features, or both, in place of single weights: units, features or "
+        "units,features; tickets are then small dense models.", one_of("units", "features", "units,features"),
+    )  # fmt: skip
+    round_to: int = score_setting(
+        1, "With --structure: widths are multiples of this, e.g. 8 [default: {default}].", from_to(1, MAX_WIDTH)
+    )
+    ignored: tuple[str, ...] | None = score_setting(
+        None, "With --structure: a layer that keeps all its units, e.g. layer0 (repeatable).",
+        keyword="str | Sequence[str]",
+    )  # fmt: skip
+    floors: tuple[str, ...] | None = score_setting(
+        None, "With --structure: the share of a layer's units that always stays, e.g. layer1=0.25 (repeatable).",
+        keyword="str | Sequence[str] | Mapping[str, float]",
+    )  # fmt: skip
+    ratios: tuple[str, ...] | None = score_setting(
+        None, "With --structure: how much larger a share a layer keeps than others, where --balance divides weights "
+        "among layers, e.g. layer1=2 (repeatable).", keyword="str | Sequence[str] | Mapping[str, float]",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("ignored", "floors", "ratios"):
+            if self.structure is None and getattr(self, name):
+                raise ConfigError(f"{name} is for structured pruning; add structure units or features")
+        if self.structure is None and self.round_to != 1:
+            raise ConfigError("round_to is for structured pruning; add structure units or features")
+        for layer, share in by_layer("floors", self.floors).items():
+            SHARE_OR_ALL(f"floors: {layer}", share)
+        for layer, ratio in by_layer("ratios", self.ratios).items():
+            POSITIVE(f"ratios: {layer}", ratio)
+
+
+def by_layer(name: str, pairs: Sequence[str] | None) -> dict[str, float]:
+    """What `layer1=0.25` says of each layer."""
+    found = {}
+    for pair in pairs or ():
+        layer, _, number = pair.partition("=")
+        try:
+            found[layer.strip()] = float(number)
+        except ValueError:
+            raise ConfigError(f"{name} takes LAYER=NUMBER, e.g. layer1=0.25; found '{pair}'") from None
+    return found
 
 
 PUBLISHED: Mapping[str, Any] = {

@@ -50,6 +50,11 @@ class Settings(TypedDict, total=False):
     prune_graph: float | None
     fixed_model: float | None
     fixed_graph: float | None
+    structure: str | None
+    round_to: int | None
+    ignored: str | Sequence[str] | None
+    floors: str | Sequence[str] | Mapping[str, float] | None
+    ratios: str | Sequence[str] | Mapping[str, float] | None
     hidden: int | None
     layers: int | None
     output: str | None

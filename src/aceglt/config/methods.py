@@ -25,6 +25,8 @@ class MethodOptions(Group):
     """By the value of the option `reading`, where a method has one, the options that it stands for."""
     untrained: ClassVar[bool] = False
     """Whether what it finds are subnetworks of the initial weights, which need no training."""
+    by_units: ClassVar[bool] = False
+    """Whether it can choose whole units in place of single weights."""
     otherwise: ClassVar[str] = ""
     """How the side is chosen that the method itself does not choose, for labels."""
 
@@ -35,6 +37,7 @@ class MethodOptions(Group):
 @dataclass(frozen=True)
 class RandomOptions(MethodOptions):
     name: ClassVar[str] = "random"
+    by_units: ClassVar[bool] = True
     scored: ClassVar[bool] = False
     usual: ClassVar[Mapping[str, Any]] = {"signal": "labels"}
 
@@ -42,6 +45,7 @@ class RandomOptions(MethodOptions):
 @dataclass(frozen=True)
 class UgsOptions(MethodOptions):
     name: ClassVar[str] = "ugs"
+    by_units: ClassVar[bool] = True
 
     one_shot: bool = setting(False, "Cut every level from the dense pair, by scores that were trained on all of it.")
 
@@ -49,6 +53,7 @@ class UgsOptions(MethodOptions):
 @dataclass(frozen=True)
 class GebtOptions(MethodOptions):
     name: ClassVar[str] = "gebt"
+    by_units: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED  # early birds are drawn as their authors do
 
     max_epochs: int = setting(100, "Epochs after which the last masks are taken, settled or not.", at_least(1))
@@ -76,6 +81,7 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
 @dataclass(frozen=True)
 class AceOptions(MethodOptions):
     name: ClassVar[str] = "ace"
+    by_units: ClassVar[bool] = True
     sets: ClassVar[Mapping[str, Mapping[str, Any]]] = READINGS
 
     reading: Literal["default", "literal", "topk", "code"] = setting(
@@ -127,6 +133,7 @@ class AceOptions(MethodOptions):
 @dataclass(frozen=True)
 class MagnitudeOptions(MethodOptions):
     name: ClassVar[str] = "magnitude"
+    by_units: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED
     otherwise: ClassVar[str] = "edges at random"
 
@@ -134,6 +141,7 @@ class MagnitudeOptions(MethodOptions):
 @dataclass(frozen=True)
 class DsparOptions(MethodOptions):
     name: ClassVar[str] = "dspar"
+    by_units: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED
     otherwise: ClassVar[str] = "weights by magnitude"
 
@@ -141,6 +149,7 @@ class DsparOptions(MethodOptions):
 @dataclass(frozen=True)
 class NeighboursOptions(MethodOptions):
     name: ClassVar[str] = "neighbours"
+    by_units: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED
     otherwise: ClassVar[str] = "weights by magnitude"
 
@@ -228,9 +237,9 @@ def complete(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return asdict(kind(**{**kind.sets.get(str(given.get("reading")), {}), **given}))
 
 
-def label(method: str, signal: str, options: Mapping[str, Any]) -> str:
-    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `magnitude (labels, edges at random)`;
-    one's own by its class."""
+def label(method: str, signal: str, options: Mapping[str, Any], structure: str | None = None) -> str:
+    """What ran, as reports, tables and files call it: `ace (teacher, 2 rounds)`, `magnitude (labels, edges at random)`,
+    `random (units)`; one's own by its class."""
     kind = METHOD_OPTIONS.get(method)
     if kind is None:
         return method.rpartition(":")[2]
@@ -238,6 +247,7 @@ def label(method: str, signal: str, options: Mapping[str, Any]) -> str:
     told = ([signal] if kind.scored else []) + ([] if reading == "default" else [reading])
     told += [] if rounds is None else [f"{rounds} round{'' if rounds == 1 else 's'}"]
     told += [kind.otherwise] if kind.otherwise else []
+    told += [] if structure is None else [structure.replace(",", " and ")]
     return f"{method} ({', '.join(told)})" if told else method
 
 

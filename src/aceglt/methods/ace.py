@@ -26,26 +26,28 @@ class Ace(AceOptions):
 
     def select(self, level: Level) -> Selection:
         cut = Ugs().select(level)  # line 1: M_A and M_W by Algorithm 1
-        matrices = [quota.part for quota in level.quotas]  # weights are exchanged within them
+        parts, first = level.parts, level.elements(cut.masks)  # weights, or units, are exchanged within these parts
         sides = {
-            "weights": [_Side(mask, limits(mask, matrices, self.exchange)) for mask in cut.masks.weights],
-            "edges": [_Side(mask, limits(mask, [], self.exchange)) for mask in cut.masks.edges],
+            "weights": [_Side(mask, limits(mask, parts, self.exchange)) for mask in first.weights],
+            "edges": [_Side(mask, limits(mask, [], self.exchange)) for mask in first.edges],
         }
         candidates: list[tuple[Tensor, Masks]] = []  # what each round starts from, with its validation metric
         for t in range(self.rounds):  # line 4
-            masks = _masks(sides)
-            others = pruned_part(masks, matrices, whole_graph=self.pruned_graph == "full")
-            both = Masks.cat([masks, others])  # lines 2 and 3: Z_retained and Z_pruned
+            elements = _masks(sides)
+            others = pruned_part(elements, parts, whole_graph=self.pruned_graph == "full")
+            masks = level.masks_of(elements)
+            both = Masks.cat([masks, level.masks_of(others)])  # lines 2 and 3: Z_retained and Z_pruned
             fit = level.train_scores(both, self.refine_epochs, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
-            retained, pruned = level.importance(fit.scores[: masks.runs]), level.importance(fit.scores[masks.runs :])
+            halves = [slice(0, masks.runs), slice(masks.runs, None)]
+            retained, pruned = (level.per_element(level.importance(fit.scores[h]), both[h]) for h in halves)
             key = level.key(f"exchange {t}")
             for salt, side in enumerate(SIDES):
                 for run, before in enumerate(sides[side]):
                     scored = Scored(before.mask, retained.of(side)[run], pruned.of(side)[run])
                     sides[side][run] = self._round(before, scored, rng.fold(key[run : run + 1], salt))
-        refined = _masks(sides)
+        refined = level.masks_of(_masks(sides))
         if self.keep == "best":
             last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
             refined = best_of([*candidates, (last.val, refined)])
@@ -101,12 +103,12 @@ def _masks(sides: _Sides) -> Masks:
     return Masks(*(torch.stack([run.mask for run in sides[side]]) for side in SIDES))
 
 
-def pruned_part(masks: Masks, matrices: Sequence[slice], whole_graph: bool) -> Masks:
-    """The complement, with matrices that have lost nothing as they are: without one of its layers a network says
-    nothing, and nothing could be learned about the rest."""
+def pruned_part(masks: Masks, parts: Sequence[slice], whole_graph: bool) -> Masks:
+    """The complement, with matrices (or layers of units) that have lost nothing as they are: without one of its layers
+    a network says nothing, and nothing could be learned about the rest."""
     pruned = masks.complement()
-    for matrix in matrices:
-        pruned.weights[:, matrix] |= masks.weights[:, matrix].all(dim=1, keepdim=True)
+    for part in parts:
+        pruned.weights[:, part] |= masks.weights[:, part].all(dim=1, keepdim=True)
     return Masks(pruned.weights, torch.ones_like(pruned.edges)) if whole_graph else pruned
 
 

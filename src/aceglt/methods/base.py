@@ -17,7 +17,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
-from aceglt.pruning.ranking import prune
+from aceglt.pruning.ranking import cut, prune
+from aceglt.pruning.structure import Units
 from aceglt.training.fit import Fit, MakeElements, Watch
 
 
@@ -85,6 +86,42 @@ class Level:
     """Of the graph's nodes."""
     backbone: Backbone | None = None
     """Whose weights the masks are about."""
+    units: Units | None = None
+    """What goes as a whole in place of single weights; None where weights go one by one."""
+
+    @property
+    def parts(self) -> Sequence[slice]:
+        """Of the elements in place of weights, those that are exchanged among themselves: of a matrix, of a layer."""
+        return [quota.part for quota in self.quotas] if self.units is None else self.units.parts
+
+    def elements(self, masks: Masks) -> Masks:
+        """The elements that are alive: units in place of weights, where these go as a whole."""
+        return masks if self.units is None else Masks(self.units.alive(masks.weights), masks.edges)
+
+    def masks_of(self, elements: Masks) -> Masks:
+        """The masks whose alive elements are these."""
+        return elements if self.units is None else Masks(self.units.weights(elements.weights), elements.edges)
+
+    def per_element(self, scores: Scores, alive: Masks | None = None) -> Scores:
+        """Scores of elements: of a unit, the mean magnitude over its weights that are alive (by default those that the
+        level starts with)."""
+        if self.units is None:
+            return scores
+        return Scores(self.units.means(scores.weights, (alive or self.masks).weights), scores.edges)
+
+    def cut(self, importance: Scores, key: Tensor, masks: Masks | None = None) -> Masks:
+        """Masks without the least important elements, by default of those that the level starts with."""
+        masks = masks or self.masks
+        if self.units is None:
+            return prune(masks, importance, self.keep, key, self.quotas)
+        alive = self.units.alive(masks.weights)
+        left = self.units.cut(alive, importance.weights, self.keep.weights, rng.fold(key, 0))
+        edges = cut(importance.edges, masks.edges, self.keep.edges, rng.fold(key, 1))
+        return Masks(self.units.weights(left), edges)
+
+    def prune(self, scores: Scores, key: Tensor, masks: Masks | None = None) -> Masks:
+        """The same by scores of weights and edges."""
+        return self.cut(self.per_element(scores, masks), key, masks)
 
     def anew(self) -> Level:
         """The same level, starting from the dense pair."""

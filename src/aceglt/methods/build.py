@@ -23,6 +23,8 @@ def build_method(config: Config, own: Own = NOTHING) -> Method:
         raise ConfigError(
             f"{name_of(kind)} is no method: it needs a name, select(level) and cost(epochs); see aceglt.methods.Method"
         )
+    if config.pruning.structure is not None and not getattr(kind, "by_units", False):
+        raise ConfigError(f"structure: {name_of(kind)} does not say by_units = True, that it cuts by Level.prune")
     return kind
 
 

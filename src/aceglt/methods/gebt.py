@@ -12,7 +12,6 @@ from torch import Tensor
 from aceglt.config.methods import GebtOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import SIDES, Masks, Scores
-from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class _Birds:
 
     def see(self, epoch: int, scores: Scores) -> bool:
         """Draw this epoch's masks for runs that have not settled, which train on with the others; whether all have."""
-        masks = prune(self._full, scores, self._level.keep, self._key, self._level.quotas)
+        masks = self._level.prune(scores, self._key, self._full)
         going = ~self.settled
         if len(self._drawn) == self._gebt.window:
             self.distance = torch.where(going, self._distance(masks), self.distance)

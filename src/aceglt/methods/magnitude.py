@@ -12,7 +12,6 @@ from aceglt.config.methods import MagnitudeOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Scores
-from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
@@ -38,5 +37,4 @@ def with_magnitudes(level: Level, edges: Tensor) -> Selection:
         fit, epochs = level.train(level.masks, level.epochs, "weights", by_signal=True), level.epochs
         assert fit.params is not None
         weights = fit.params.prunable
-    masks = prune(level.masks, Scores(weights, edges), level.keep, level.key("drop"), level.quotas)
-    return Selection(masks, epochs=epochs)
+    return Selection(level.prune(Scores(weights, edges), level.key("drop")), epochs=epochs)

@@ -11,7 +11,6 @@ from aceglt.config.methods import RandomOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
-from aceglt.pruning.ranking import prune
 
 
 @dataclass(frozen=True)
@@ -29,5 +28,5 @@ class Random(RandomOptions):
 
 def drop_at_random(level: Level, key: Tensor) -> Masks:
     """A level's masks after a uniform choice by keys [S]."""
-    drawn = Scores(*(rng.uniform(rng.fold(key, side), n) for side, n in enumerate(astuple(level.masks.total))))
-    return prune(level.masks, drawn, level.keep, key, level.quotas)
+    counts = astuple(level.elements(level.masks).total)
+    return level.cut(Scores(*(rng.uniform(rng.fold(key, side), n) for side, n in enumerate(counts))), key)

@@ -14,7 +14,6 @@ from aceglt.config.methods import UgsOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import Masks, Scores
 from aceglt.pruning.importance import ranks, sample_indices
-from aceglt.pruning.ranking import prune
 from aceglt.training.fit import initial_scores
 
 
@@ -28,8 +27,8 @@ class Ugs(UgsOptions):
         level = level.anew() if self.one_shot else level
         scores = level.train_scores(level.masks, level.epochs, "score").scores  # lines 1 to 4
         assert scores is not None
-        ranked = level.importance(scores)
-        masks = prune(level.masks, ranked, level.keep, level.key("drop"), level.quotas)  # lines 5 and 6
+        ranked = level.per_element(level.importance(scores))
+        masks = level.cut(ranked, level.key("drop"))  # lines 5 and 6
         first = initial_scores(level.key("score"), level.masks)
         decidedness = _decidedness(level, masks, first, scores, ranked)
         return Selection(masks, scores, decidedness, level.epochs, level.masks)
@@ -42,10 +41,12 @@ def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked
     """How decided the choice was, per run: with many ties, or scores that still follow their initial noise, it was
     not."""
     whole = [slice(None)]
-    parts = {"weights": [quota.part for quota in level.quotas] or whole, "edges": whole}  # cut by themselves
+    parts = {"weights": level.parts or whole, "edges": whole}  # cut by themselves
+    start, after = level.elements(level.masks), level.elements(after)
+    first, last = level.per_element(first), level.per_element(last)
     rows: dict[str, list[dict[str, float]]] = {side: [] for side in parts}
     for run, side in product(range(after.runs), parts):
-        before, kept, start, end, rank = (getattr(of, side)[run] for of in (level.masks, after, first, last, ranked))
+        before, kept, noise, end, rank = (getattr(of, side)[run] for of in (start, after, first, last, ranked))
         alive = before.nonzero().squeeze(1)
         magnitude = end.index_select(0, alive).abs()
         rows[side].append(
@@ -53,7 +54,7 @@ def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked
                 # numpy takes a third of torch's time
                 "distinct": len(torch.unique(magnitude) if magnitude.is_cuda else np.unique(magnitude.numpy())),
                 "ties_at_threshold": sum(_ties(before[p], kept[p], rank[p]) for p in parts[side]) / max(1, len(alive)),
-                "noise_correlation": _rank_correlation(start.index_select(0, alive), magnitude),
+                "noise_correlation": _rank_correlation(noise.index_select(0, alive), magnitude),
             }
         )
     return {side: {name: [row[name] for row in of] for name in of[0]} for side, of in rows.items()}

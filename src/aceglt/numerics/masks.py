@@ -62,7 +62,7 @@ class _Both:
 
 class Masks(_Both):
     """Which weights (all prunable ones of the backbone) and edges of each run are alive, as bool. All runs of a batch
-    have the same counts."""
+    have the same counts, but for weights that go by units."""
 
     @classmethod
     def full(cls, runs: int, total: Counts, device: torch.device | str = "cpu") -> Masks:
@@ -76,8 +76,8 @@ class Masks(_Both):
 
     @property
     def alive(self) -> Counts:
-        """Alive elements of the first run, which are those of every run."""
-        return Counts(int(self.weights[0].sum()), int(self.edges[0].sum()))
+        """Alive elements of a run, on average, rounded."""
+        return Counts(*(share(1 / self.runs, int(self.of(side).sum())) for side in SIDES))
 
     @property
     def sparsity(self) -> tuple[float, float]:

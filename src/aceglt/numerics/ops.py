@@ -140,6 +140,14 @@ def layer_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=NORM_EPSILON), scale)
 
 
+def layer_norm_of(present: Tensor, h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """`layer_norm` over the units that are present, [S, 1, H] of 0 and 1; 0 for the others."""
+    wide, count = full(h) * present, present.sum(dim=2, keepdim=True)
+    centred = (wide - wide.sum(dim=2, keepdim=True) / count) * present
+    variance = centred.square().sum(dim=2, keepdim=True) / count
+    return torch.addcmul(shift, (centred * (variance + NORM_EPSILON).rsqrt()).to(h.dtype), scale) * present.to(h.dtype)
+
+
 def layer_norm_relu(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """ReLU of `layer_norm`, which keeps h and the result for the gradient and nothing else of their size."""
     result: Tensor = _LayerNormRelu.apply(h, scale, shift)

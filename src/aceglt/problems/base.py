@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Weights
-from aceglt.numerics.csr import dense_blocks
+from aceglt.numerics.csr import dense_blocks, take_columns
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.problems.checks import check_one_graph
@@ -170,6 +170,14 @@ class Problem(ABC):
     @property
     def device(self) -> torch.device:
         return self.x.device
+
+    def columns(self: Self, kept: Tensor) -> Self:
+        """The same problem with some of the features ([F] bool) alone."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        inner: dict[str, Any] = {name: part.columns(kept) for name, part in values.items() if isinstance(part, Problem)}
+        made = replace(self, x=take_columns(self.x, kept), **inner)
+        vars(made)["features"] = self.features.columns(kept)  # cheaper than to find out anew how they are best kept
+        return made
 
     def to(self: Self, device: torch.device | str) -> Self:
         """The same problem on a device."""

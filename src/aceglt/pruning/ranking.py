@@ -86,11 +86,12 @@ def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Seque
         draw = rng.fold(rng.fold(key, 2), number)  # its own, or ties would be broken alike in all matrices
         weights[:, quota.part] = lowest(-scored.abs(), alive, quota.keep, draw)
     rest = keep.weights - sum(quota.keep for quota in quotas)
-    weights |= _cut(scores.weights, masks.weights & ~weights, rest, rng.fold(key, 0))
-    return Masks(weights, _cut(scores.edges, masks.edges, keep.edges, rng.fold(key, 1)))
+    weights |= cut(scores.weights, masks.weights & ~weights, rest, rng.fold(key, 0))
+    return Masks(weights, cut(scores.edges, masks.edges, keep.edges, rng.fold(key, 1)))
 
 
-def _cut(scores: Tensor, alive: Tensor, keep: int, key: Tensor) -> Tensor:
+def cut(scores: Tensor, alive: Tensor, keep: int, key: Tensor) -> Tensor:
+    """[S, n] the `keep` alive elements with the scores of the highest magnitude."""
     counts = set(alive.sum(dim=1).tolist())
     if len(counts) > 1 or min(counts) < keep:
         raise ValueError(f"asked to keep {keep} of {sorted(counts)} alive elements")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
+from aceglt.backbones.narrow import narrowed
 from aceglt.backends import Backend, Reference, choose
 from aceglt.backends.base import ScoreTraining, Start
 from aceglt.backends.reference import PlainElements
@@ -31,6 +32,7 @@ from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
+from aceglt.pruning.structure import Units, build_units
 from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 from aceglt.searches.statistics import winning
 from aceglt.training.fit import Fit, MakeElements, Watch, fit
@@ -78,6 +80,13 @@ def reason_to_stop(search: Search, state: State) -> str | None:
     keep, alive = search.keep(state), search.start_masks(state).alive
     shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
     idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
+    if search.units is not None:
+        if keep.weights < search.units.least:
+            return (
+                f"level {state.level + 1} would keep {keep.weights} weights, and the units that each layer keeps have "
+                f"{search.units.least}"
+            )
+        idle = c.pruning.axis == "graph" and idle
     if not idle and 0 not in (keep.weights, keep.edges):
         return None
     return (
@@ -138,6 +147,8 @@ class Search:
     """What trains the scores; unless given, what the configuration says."""
     ranking: Ranking = None  # type: ignore[assignment]
     """How elements are ranked when they are pruned; likewise."""
+    units: Units | None = field(init=False)
+    """What goes as a whole, where pruning is structured."""
     start: Params = field(init=False)
     """W0, fixed by the seeds."""
     backend: Backend = field(init=False)
@@ -146,6 +157,7 @@ class Search:
         check(self.method, self.backbone)
         self.signal = self.signal or build_signal(self.config, self.parts.exact)
         self.ranking = self.ranking or Ranking(self.config.pruning.balance, self.config.pruning.degree_bonus)
+        self.units = build_units(self.config.pruning, self.backbone)
         self.start = self.backbone.init(self.config.seeds, self.problem.device)
         self.backend = choose(self.problem.device)
 
@@ -161,7 +173,7 @@ class Search:
         began = time.monotonic()
         level = self.level(state)
         selection = self.method.select(level)
-        _check_selection(selection, level.keep, self.method.name)
+        _check_selection(selection, level, self.method.name)
         seconds = time.monotonic() - began
         now = followed = changes = None
         if selection.scores is not None:
@@ -178,7 +190,20 @@ class Search:
         Returns the trained weights too."""
         assert state.selected is not None
         outcome, params = self.train(state.level + 1, state.selected.masks, trained=state.selected.trained)
-        return state.with_level(state.selected, outcome), params
+        masks = state.selected.masks
+        return state.with_level(state.selected, outcome, self._structure(masks)), params
+
+    def _structure(self, masks: Masks) -> dict[str, Any] | None:
+        """What is alive of each run, which may differ where units go as a whole."""
+        if self.units is None:
+            return None
+        counts = masks.weights.sum(dim=1).tolist()
+        edges = masks.alive.edges
+        macs = []
+        for run, weights in enumerate(counts):
+            small = narrowed(self.backbone, masks.weights[run : run + 1])
+            macs.append(self.macs(Counts(weights, edges), small.backbone if small else None))
+        return {"weights": counts, "macs": macs, "units": self.units.widths(masks.weights)}
 
     def level(self, state: State) -> Level:
         """The next level, as a method sees it."""
@@ -201,11 +226,11 @@ class Search:
             return self._fit(number, masks, epochs, phase, soft=soft if by_signal else None)
 
         masks, keep = self.start_masks(state), self.keep(state)
-        quotas = self.ranking.quotas(self.backbone.prunable, keep.weights)
+        quotas = self.ranking.quotas(self.backbone.prunable, keep.weights) if self.units is None else ()
         rank = partial(self.ranking.importance, self.problem.graph)
         return Level(
             number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank, c.training.epochs,
-            self.problem.graph, train_elements, self.problem.features, self.backbone,
+            self.problem.graph, train_elements, self.problem.features, self.backbone, self.units,
         )  # fmt: skip
 
     def start_masks(self, state: State) -> Masks:
@@ -219,7 +244,14 @@ class Search:
         pruning, alive = self.config.pruning, self.start_masks(state).alive
         prune_model = pruning.fixed_model if pruning.axis == "graph" else pruning.prune_model
         prune_graph = pruning.fixed_graph if pruning.axis == "model" else pruning.prune_graph
-        return Counts(alive.weights - share(prune_model, alive.weights), alive.edges - share(prune_graph, alive.edges))
+        weights = alive.weights
+        if (
+            self.units is not None
+        ):  # runs go below their targets by less than a unit, from which the next one's is counted
+            weights = self.total.weights
+            for _ in range(0 if pruning.axis == "graph" else state.level):
+                weights -= share(prune_model, weights)
+        return Counts(weights - share(prune_model, weights), alive.edges - share(prune_graph, alive.edges))
 
     def full_masks(self) -> Masks:
         return Masks.full(len(self.config.seeds), self.total, self.problem.device)
@@ -284,12 +316,19 @@ class Search:
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None
 
-    def macs(self, alive: Counts | None = None) -> int:
-        """Of inference as in testing: where its graph is not the training one, edges unseen in training live."""
+    def macs(self, alive: Counts | None = None, backbone: Backbone | None = None) -> int:
+        """Of inference as in testing: where its graph is not the training one, edges unseen in training live. The
+        backbone is the search's, unless it is a narrower one."""
         alive = alive or self.total
         graph = (self.problem.view("test") or self.problem).graph
         unseen = graph.num_edges - self.problem.graph.num_edges
-        return inference_macs(self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+        return inference_macs(backbone or self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
+
+    def alive_params(self, params: Params, masks: Masks) -> Params:
+        """Without the weights that are dead, and the other parameters of dead units."""
+        small = narrowed(self.backbone, masks.weights)
+        params = params if small is None else small.all_params(small.params(params))
+        return Params(params.prunable * masks.weights, params.other)
 
     def full_graph_sparsity(self, alive: Counts) -> float | None:
         """Share of dead edges among all of the test graph's; None if that is the training graph."""
@@ -338,9 +377,20 @@ def outputs(
     alive = masks.edges if view is None else view.scatter(masks.edges)
     made = []
     for run in range(masks.runs):
-        edges = alive[run : run + 1]
-        given = Outputs(backend, backbone, place.graph, place.features, edges, parts)
-        made.append(given(backbone.weights(params[run : run + 1]), edges.to(params.prunable.dtype)))
+        edges, one, network, features, using = (
+            alive[run : run + 1],
+            params[run : run + 1],
+            backbone,
+            place.features,
+            backend,
+        )
+        small = narrowed(backbone, masks.weights[run : run + 1])
+        if small is not None:
+            network, one = small.backbone, small.params(one)
+            if small.features is not None:
+                features, using = features.columns(small.features), backend.afresh()
+        given = Outputs(using, network, place.graph, features, edges, parts)
+        made.append(given(network.weights(one), edges.to(params.prunable.dtype)))
     return torch.cat(made)
 
 
@@ -350,13 +400,17 @@ def inference_macs(backbone: Backbone, graph: Graph, alive: Counts) -> int:
     return graph.num_nodes * alive.weights + arcs * sum(backbone.aggregation_widths)
 
 
-def _check_selection(selection: Selection, keep: Counts, method: str) -> None:
-    """A method must return exactly what was asked for, in every run."""
+def _check_selection(selection: Selection, level: Level, method: str) -> None:
+    """A method must return exactly what was asked for, in every run; of units, whole ones with at most so many
+    weights."""
     for side in SIDES:
         counts = selection.masks.of(side).sum(dim=1).tolist()
-        wanted = getattr(keep, side)
-        if any(count != wanted for count in counts):
+        wanted, whole = getattr(level.keep, side), side == "weights" and level.units is not None
+        if any(count > wanted if whole else count != wanted for count in counts):
             raise ConfigError(f"method '{method}' kept {counts} {side}, asked for {wanted}")
+    chosen = selection.masks.weights
+    if level.units is not None and not torch.equal(level.units.weights(level.units.alive(chosen)), chosen):
+        raise ConfigError(f"method '{method}' chose single weights; use one that chooses units, or no structure")
     if selection.scores is not None and selection.scores.total != selection.masks.total:
         found, expected = selection.scores.total, selection.masks.total
         raise ConfigError(f"method '{method}' returned scores of {found}, the search has {expected}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aceglt.config import Training
 from aceglt.config.own import is_own
 from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
+from aceglt.numerics.masks import share
 from aceglt.searches.statistics import (
     CRITERIA,
     Readings,
@@ -139,6 +140,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "metric": search.problem.metric,
         "task": c.task,
         "signal": c.scoring.signal,
+        **({} if c.pruning.structure is None else {"structure": c.pruning.structure}),
         "preset": c.preset,
         "epochs": c.training.epochs,
         "seeds": list(c.seeds),
@@ -175,7 +177,8 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "val": outcome.val,
         "test": outcome.test,
         "epoch": outcome.epoch,
-        "macs": search.macs(record.alive),
+        "macs": search.macs(record.alive) if record.structure is None else _mean(record.structure["macs"]),
+        **({} if record.structure is None else {"units": record.structure["units"]}),
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
         "epochs": {"select": record.select_epochs, "retrain": _trained(search.config.training, outcome.epoch)},
@@ -184,6 +187,10 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "excerpt": record.excerpt,
         "diagnostics": record.diagnostics,
     }
+
+
+def _mean(counts: Sequence[int]) -> int:
+    return share(1 / len(counts), sum(counts))
 
 
 def _trained(training: Training, best: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
+from aceglt.numerics.masks import SIDES, Counts, Masks, Scores, share
 from aceglt.searches.statistics import Readings
 from aceglt.training.fit import Fit
 
@@ -36,6 +36,8 @@ class LevelRecord:
     """Change of ranks since the level before, lists over runs; None if either level has no scores."""
     excerpt: Mapping[str, Any] | None = None
     """The first run's edges in a small part of the graph."""
+    structure: Mapping[str, Any] | None = None
+    """Where units go as a whole, lists over runs: alive weights, MACs, and by layer the units that are alive."""
 
     def sparsity(self, total: Counts) -> tuple[float, float]:
         """Share of dead weights and of dead edges."""
@@ -75,11 +77,11 @@ class State:
         """The last finished level."""
         return len(self.records)
 
-    def with_level(self, chosen: Selected, outcome: Outcome) -> State:
+    def with_level(self, chosen: Selected, outcome: Outcome, structure: Mapping[str, Any] | None = None) -> State:
         """The state once the chosen masks are trained."""
         record = LevelRecord(
             self.level + 1, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics,
-            chosen.fluctuation, chosen.excerpt,
+            chosen.fluctuation, chosen.excerpt, structure,
         )  # fmt: skip
         records = (*self.records, record)
         return replace(self, masks=chosen.masks, handed_on=chosen.handed_on, selected=None, records=records)
@@ -95,12 +97,17 @@ class State:
         return replace(self, selected=selected, **moved)
 
 
+def _level(record: LevelRecord) -> Any:
+    """What two searches of other seeds have in common at a level."""
+    return record.alive if record.structure is None else (record.alive.edges, record.structure["units"].keys())
+
+
 def joined(first: State, second: State, order: Sequence[int]) -> State:
     """Two finished searches of other seeds as one; `order` has the places of the runs, the second's after the first's.
 
     Raises ValueError where they do not have the same levels.
     """
-    if [record.alive for record in first.records] != [record.alive for record in second.records]:
+    if [_level(record) for record in first.records] != [_level(record) for record in second.records]:
         raise ValueError("the searches have other levels")
     assert first.dense is not None
     assert second.dense is not None
@@ -134,6 +141,8 @@ def joined(first: State, second: State, order: Sequence[int]) -> State:
             diagnostics=lists(a.diagnostics, b.diagnostics),
             fluctuation=lists(a.fluctuation, b.fluctuation),
             excerpt=a.excerpt if order[0] < sizes[0] else b.excerpt,
+            structure=(both := lists(a.structure, b.structure)),
+            alive=a.alive if both is None else Counts(share(1 / sum(sizes), sum(both["weights"])), a.alive.edges),
         )
         for a, b in zip(first.records, second.records, strict=True)
     ]

@@ -38,8 +38,9 @@ class CompactModel(TicketModel):
     gives them.
 
     Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
-    norms need all hidden units, unread features and units of the encoder. Each product runs on the kernel that was
-    fastest when this machine first met its shape. It is for inference; no gradients are kept.
+    norms need all hidden units, unread features and units of the encoder. What is left of a ticket that was pruned by
+    units is dense. Each product runs on the kernel that was fastest when this machine first met its shape. It is for
+    inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
     graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model that is
@@ -54,9 +55,11 @@ class CompactModel(TicketModel):
         directed: bool = False,
         edge_features: int = 0,
         weighted: bool = False,
+        inputs: Tensor | None = None,
     ) -> None:
-        super().__init__(*shrink(layers), coefficients, MeasuredLinear)
-        self.in_features, self.directed = len(layers[0].weight), directed
+        """`inputs` [F] bool are the features that the first layer has weights for; None is all."""
+        super().__init__(*shrink(layers, inputs), coefficients, MeasuredLinear)
+        self.in_features, self.directed = len(layers[0].weight if inputs is None else inputs), directed
         self.edge_features, self.weighted = edge_features, weighted
 
     def prepare(

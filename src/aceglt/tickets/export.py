@@ -21,7 +21,7 @@ from aceglt.backbones import portable
 from aceglt.backbones.portable import Spec, TicketModel
 from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.files import write_atomic
-from aceglt.tickets.shrink import shrink
+from aceglt.tickets.shrink import alive_layers, shrink
 
 if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
@@ -173,8 +173,7 @@ def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
         raise TicketError(
             "the ticket's model reads edge_attr, which a ticket does not hold; export is for those without"
         )
-    features, layers = shrink(backbone.layers(ticket.trained_weights()))
-    return features, layers, backbone.coefficients
+    return *shrink(*alive_layers(backbone, ticket.trained, ticket.masks)), backbone.coefficients
 
 
 def _readme(ticket: Ticket, format: str) -> bytes:

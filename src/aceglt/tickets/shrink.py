@@ -9,18 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt.backbones.base import Backbone, Params
+from aceglt.backbones.narrow import Narrow, narrowed
 from aceglt.backbones.portable import ACTIVATIONS, BlockSpec, LayerSpec, Spec
+from aceglt.numerics.masks import Masks
 
 
-def shrink(layers: Sequence[Spec]) -> tuple[Tensor, list[Spec]]:
-    """Which features are read, and the same network without units that nobody reads or that never vary.
+def alive_layers(backbone: Backbone, trained: Params, masks: Masks) -> tuple[Sequence[Spec], Tensor | None]:
+    """The layers of one run's network, and the features that they have weights for, [F] bool (None: all). Those of a
+    ticket that was pruned by units are without the dead ones."""
+    small = narrowed(backbone, masks.weights)
+    network, params = (backbone, trained) if small is None else (small.backbone, small.params(trained))
+    layers = network.layers({name: part[0] for name, part in network.weights(params).items()})
+    if small is None:
+        return layers, None
+    if not all(bool(there.all()) for there in small.present.values()):  # heads of one layer differ in width
+        layers = [_present(layer, small, number) for number, layer in enumerate(layers) if isinstance(layer, LayerSpec)]
+    return layers, small.features
+
+
+def _present(layer: LayerSpec, small: Narrow, number: int) -> LayerSpec:
+    """The layer without the units, its own and those that it reads, that make up for a width."""
+    sides = [small.backbone.sides[name] for name in small.backbone.chain[number].weights]
+    inputs, units = sides[0][0], [name for _, head in sides for name in head]
+    kept = _units(layer, torch.cat([small.present[name][0] for name in units])) if units else layer
+    return _inputs(kept, torch.cat([small.present[name][0] for name in inputs]))
+
+
+def shrink(layers: Sequence[Spec], inputs: Tensor | None = None) -> tuple[Tensor, list[Spec]]:
+    """Which features are read, and the same network without units that nobody reads or that never vary. The first layer
+    has weights for `inputs`, [F] bool, or for all features.
 
     Units that a norm is over stay, so that in a residual network only those go that the encoder makes for nobody.
     """
     stack = [layer for layer in layers if isinstance(layer, LayerSpec)]
     if stack:
         features, kept = _shrink_stack(stack)
-        return features, list(kept)
+        return _among(features, inputs), list(kept)
     read: Tensor | None = None  # which units the next layer reads; None is all
     blocks: list[Spec] = []
     for block in reversed(layers):
@@ -28,7 +53,11 @@ def shrink(layers: Sequence[Spec]) -> tuple[Tensor, list[Spec]]:
         trimmed, read = _trim_block(block, read)
         blocks.insert(0, trimmed)
     assert read is not None  # the first layer has no norm
-    return read.nonzero().squeeze(1), blocks
+    return _among(read.nonzero().squeeze(1), inputs), blocks
+
+
+def _among(features: Tensor, inputs: Tensor | None) -> Tensor:
+    return features if inputs is None else inputs.nonzero().squeeze(1)[features]
 
 
 def _shrink_stack(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:

@@ -32,6 +32,7 @@ from aceglt.tickets.compact import CompactModel, parts_of
 from aceglt.tickets.export import export as write_export
 from aceglt.tickets.own import Names, export_own, module_of
 from aceglt.tickets.own import outputs as own_outputs
+from aceglt.tickets.shrink import alive_layers
 
 _KIND = "ticket"
 _LARGER = 4  # than the training graph a whole one may be
@@ -217,8 +218,8 @@ class Ticket:
             return module_of(self, backbone)
         again(self.config.to_dict(), {"backbone": backbone})  # refuses one that is given in vain
         built = self.backbone()
-        layers, directed = built.layers(self.trained_weights()), self.graph.directed
-        return CompactModel(layers, built.coefficients, directed, built.edge_features, self.weighted).eval()
+        (layers, there), directed = alive_layers(built, self.trained, self.masks), self.graph.directed
+        return CompactModel(layers, built.coefficients, directed, built.edge_features, self.weighted, there).eval()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The trained weights by the names that the model has for them, dead ones 0; for `load_state_dict` of your own.
@@ -306,6 +307,7 @@ class Ticket:
             raise TicketError(f"the ticket is of your own model {c.backbone}, which has no compact form")
         options = asdict(c.backbone_options) | {name: sizes[name] for name in stored.EDGE_SIZES if name in sizes}
         backbone = build(c.backbone, sizes["in_features"], sizes["out_features"], **options)
+        backbone = backbone if c.pruning.structure is None else backbone.with_whole_units()
         wanted = (backbone.prunable.size, backbone.other.size)
         found = (self.masks.total.weights, self.trained.other.shape[1])
         if wanted != found:

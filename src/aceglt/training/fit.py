@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Params, Weights
+from aceglt.backbones.narrow import Narrow, narrowed
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, Place, ScoreTraining, Start
 from aceglt.backends.fields import Passes, Site, Step
@@ -73,9 +74,17 @@ class Fit:
 def initial_scores(key: Tensor, masks: Masks, uniform: Callable[[Tensor, int], Tensor] = rng.uniform) -> Scores:
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
 
+    def ones(noise: Tensor) -> Tensor:
+        return noise.mul_(2.0).sub_(1.0).mul_(NOISE).add_(1.0).to(torch.get_default_dtype())
+
     def side(alive: Tensor, salt: int) -> Tensor:
-        noise = uniform(rng.fold(key, salt), alive.shape[1]).mul_(2.0).sub_(1.0)
-        return noise.mul_(NOISE).add_(1.0).to(torch.get_default_dtype()).mul_(alive)
+        folded = rng.fold(key, salt)
+        if 2 * int(alive.sum()) > alive.numel():
+            return ones(uniform(folded, alive.shape[1])).mul_(alive)
+        made = torch.zeros_like(alive, dtype=torch.get_default_dtype())
+        for run, places in enumerate(part.nonzero().squeeze(1) for part in alive):  # the same, without the others
+            made[run, places] = ones(rng.uniform_at(folded[run : run + 1], places)[0])
+        return made
 
     return Scores(side(masks.weights, 0), side(masks.edges, 1))
 
@@ -115,13 +124,37 @@ def fit(
     def train(g: slice, observer: Observer | None) -> Fit:
         scores = initial_scores(key[g], masks[g], backend.kernels.uniform) if scoring is not None else None
         extra = problem.contrast.start(masks[g].runs, problem.device) if problem.contrast is not None else {}
-        begun = Start(start[g], masks[g], training, scoring, scores, extra)
+        begun, taught = Start(start[g], masks[g], training, scoring, scores, extra), soft[g] if soft else None
+        seen = partial(watch, g) if watch else None
+        small = narrowed(backbone, masks[g].weights) if elements is None else None
+        if small is not None:
+            return _train_narrow(small, problem, begun, key[g], taught, backend, parts, epochs, observer, seen)
         made = partial(elements, backbone, begun, g) if elements is not None else None
-        trainer = _Trainer(problem, backbone, begun, key[g], soft[g] if soft else None, places, backend, parts, made)
-        return trainer.run(epochs, observer, partial(watch, g) if watch else None)
+        trainer = _Trainer(problem, backbone, begun, key[g], taught, places, backend, parts, made)
+        return trainer.run(epochs, observer, seen)
 
     workers = backend.side_by_side(backbone, problem.graph, len(groups)) if parts.count == 1 else 0
     return Fit.cat(backend.train(groups, train, observer, workers))
+
+
+def _train_narrow(
+    small: Narrow, problem: Problem, start: Start, key: Tensor, soft: Soft | None, backend: Backend, parts: Parts,
+    epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None,
+) -> Fit:  # fmt: skip
+    """Train a network without its dead units; what is left behind is of all units."""
+    scores = None if start.scores is None else small.scores(start.scores)
+    begun = replace(start, params=small.params(start.params), masks=small.masks(start.masks), scores=scores)
+    if small.features is not None:
+        problem, backend = problem.columns(small.features), backend.afresh()
+    places = _places(problem, labels_alone=soft is None)
+    trainer = _Trainer(problem, small.backbone, begun, key, soft, places, backend, parts, None)
+    seen = (lambda epoch, scores: watch(epoch, small.all_scores(scores))) if watch is not None else None
+    made = trainer.run(epochs, observer, seen)
+    return replace(
+        made,
+        params=None if made.params is None else small.all_params(made.params),
+        scores=None if made.scores is None else small.all_scores(made.scores),
+    )
 
 
 class _Trainer:

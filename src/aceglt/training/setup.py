@@ -23,6 +23,7 @@ from aceglt.training.partitions import Parts
 def build_backbone(config: Config, problem: Problem, own: Own = NOTHING) -> Backbone:
     """The backbone for the problem, with the aids at scale around it that are asked for."""
     backbone = _plain_backbone(config, problem, own)
+    backbone = backbone if config.pruning.structure is None else backbone.with_whole_units()
     return backbone.computing_in(torch.bfloat16) if config.training.precision == "bfloat16" else backbone
 
 

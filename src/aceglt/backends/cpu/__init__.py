@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from copy import copy
 
 import torch
 
@@ -37,6 +38,11 @@ class Cpu(Reference):
     @property
     def description(self) -> str:
         return f"{self.name} ({described()})"
+
+    def afresh(self) -> Cpu:
+        made = copy(self)
+        made._fields = Fields(self.kernels)
+        return made
 
     def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
         """`fixed` says that edge values stay what they are."""

@@ -53,13 +53,14 @@ class _Storage:
     alone, [1, n] with a few zeros: those that are `active` come first, the others ("idle") after them.
     """
 
-    def __init__(self, alive: Tensor, scored: bool, active: Active | None, most: float) -> None:
-        """Alive ones alone where they are so few, at `most`, or some are idle."""
+    def __init__(self, alive: Tensor, scored: bool, active: Active | None, most: float, whole: bool = False) -> None:
+        """Alive ones alone where they are so few, at `most`, or some are idle; all of them if `whole`."""
         self._shape, self._size = alive.shape, alive.numel()
         self._matrix: Tensor | None = None
         self._alive: Tensor | None = None
         self.places: Tensor | None = None  # of what is stored in the matrix that acts, if not all of it in order
-        if active is None and not _compact(alive, most) and (len(alive) > 1 or alive.numel() % _LANES == 0):
+        even = len(alive) > 1 or alive.numel() % _LANES == 0
+        if whole or (active is None and not _compact(alive, most) and even):
             # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
             self._alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
             return
@@ -177,7 +178,10 @@ class AliveElements(PlainElements):
         see `Thresholds`."""
         self._kernels = kernels
         alive, scored = backbone.prunable.split(start.masks.weights), bool(start.scoring and start.scoring.weights)
-        self._storage = {name: _Storage(part, scored, active.get(name), compact) for name, part in alive.items()}
+        self._storage = {
+            name: _Storage(part, scored, active.get(name), compact, backbone.whole_units and bool(part.all()))
+            for name, part in alive.items()
+        }
         super().__init__(backbone, start)
 
     def _stored(self, flat: Tensor) -> dict[str, Tensor]:

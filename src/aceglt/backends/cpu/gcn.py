@@ -42,7 +42,8 @@ class CompiledGCN(GCN):
 
     def _serves(self, graph: GraphBatch, weights: Weights) -> bool:
         weight = weights["layer0.weight"]  # [S, F, H]
-        return graph.runs == 1 and self._kernels.computes(weight, graph.layer(0).targets * weight.shape[2])
+        width = self.drawn(0) or weight.shape[2]  # what serves a network serves it without its dead units
+        return graph.runs == 1 and self._kernels.computes(weight, graph.layer(0).targets * width)
 
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
         """The first layer's units [1, T, H] after ReLU, and all arcs' coefficients [A]."""
@@ -59,7 +60,8 @@ class CompiledGCN(GCN):
         draw, scale = None, 1.0
         if dropout is not None:
             p = self.chain[0].dropout
-            draw, scale = partial(dropout, nodes=graph.layer(0).nodes, layer=0, p=p), 1.0 / (1.0 - p)
+            nodes, whole = graph.layer(0).nodes, self.drawn(0)
+            draw, scale = partial(dropout, nodes=nodes, layer=0, p=p, whole=whole), 1.0 / (1.0 - p)
         result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self._kernels)
         return result
 

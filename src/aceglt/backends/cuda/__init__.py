@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -87,6 +88,11 @@ class Cuda(Reference):
     def __init__(self) -> None:
         self.kernels = TritonKernels()
         self._fields = Fields(self.kernels)
+
+    def afresh(self) -> Cuda:
+        made = copy(self)
+        made._fields = Fields(self.kernels)
+        return made
 
     def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
         """`fixed` says that edge values stay what they are."""
