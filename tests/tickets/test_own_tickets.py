@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import pytest
 import torch
 from own_models import LAYERS, Normed
@@ -142,6 +143,30 @@ def test_a_traced_module_gives_the_same(tmp_path: Path) -> None:
     pruned = ticket.apply(data())
     found = model(pruned.x, pruned.edge_index).softmax(dim=-1)
     assert torch.allclose(found, ticket.predict(data(), backbone=LAYERS["sage"]), atol=1e-6)
+
+
+def test_a_module_of_ones_own_goes_to_onnx(tmp_path: Path) -> None:
+    ticket, model = ticket_of(LAYERS["sage"]), LAYERS["sage"]
+    folder = ticket.export(tmp_path / "served", "onnx", backbone=model)
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    pruned = ticket.apply(data())
+    found = session.run(None, {"x": pruned.x.numpy(), "edge_index": pruned.edge_index.numpy()})[0]
+    wanted = ticket.predict(data(), backbone=model)
+    assert torch.allclose(torch.from_numpy(found).softmax(dim=-1), wanted, atol=1e-5)
+
+
+def test_a_compact_module_is_smaller_and_the_same_or_says_that_it_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ticket = ticket_of(Normed, prune_model=0.8)
+    small, wide = (ticket.model(Normed, compact=compact) for compact in (True, False))
+    pruned = ticket.apply(data())
+    assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in wide.parameters())
+    assert torch.allclose(small(pruned.x, pruned.edge_index), wide(pruned.x, pruned.edge_index), atol=1e-5)
+    assert not caplog.records
+    attends = LAYERS["gatv2"]
+    ticket_of(attends).model(attends, compact=True)
+    assert "no dead hidden unit can be removed" in caplog.text
 
 
 def test_a_traced_module_that_takes_weights_of_edges_runs_as_its_readme_says(

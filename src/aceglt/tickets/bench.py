@@ -29,7 +29,7 @@ from aceglt.searches.sketch import bars
 from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
 from aceglt.tickets.applied import as_searched
 from aceglt.tickets.compact import CompactModel, parts_of, seconds
-from aceglt.tickets.own import forward, module_of
+from aceglt.tickets.own import compact_of, forward, module_of
 from aceglt.tickets.plain import adjacent, plain_model
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.memory import free_memory
@@ -291,11 +291,12 @@ def _dense(ticket: Ticket, data: Any) -> Any:
 
 
 def _own_variants(ticket: Ticket, backbone: Any, data: Any, device: torch.device) -> list[_Variant]:
-    """The user's module as it is, and with the ticket's weights on the pruned graph; both as dense torch has them."""
+    """The user's module as wide as it is, and without dead units on the pruned graph; both as dense torch has them."""
     made = {"dense": (_dense(ticket, data), False), "ticket": (ticket.apply(data), True)}
     variants = []
     for name, (graph, trained) in made.items():
-        module = module_of(ticket, backbone, trained).to(device)
+        module = compact_of(ticket, backbone) if trained else module_of(ticket, backbone, trained=False)
+        module = module.to(device)
         run = partial(_forward, module)
         prepare = partial(partial, run)
         variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), run, prepare, dict(module.state_dict())))

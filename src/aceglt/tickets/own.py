@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,6 +90,20 @@ def module_of(ticket: Ticket, backbone: Any, trained: bool = True) -> Module:
     return module.eval()
 
 
+def compact_of(ticket: Ticket, backbone: Any) -> Module:
+    """The user's module without the dead hidden units that can be cut; says so where there are none."""
+    from aceglt.tickets.narrow import narrowed  # imports PyG's layers
+
+    module = module_of(ticket, backbone)
+    small, cut = narrowed(module, ticket.sizes["in_features"], forward)
+    if not cut:
+        logging.getLogger("aceglt").warning(
+            "%s: no dead hidden unit can be removed from it; dead weights are 0, and it is as wide as before",
+            type(module).__name__,
+        )
+    return small
+
+
 def _load(ticket: Ticket, module: Module, name: str) -> None:
     try:
         found = module.load_state_dict(ticket.state_dict(), strict=False)
@@ -167,7 +182,7 @@ def export_own(ticket: Ticket, out: str | Path, format: str, backbone: Any) -> P
 
     Raises what `export` does, and TicketError if the module cannot be traced.
     """
-    module = module_of(ticket, backbone)
+    module = module_of(ticket, backbone) if format == "pyg" else compact_of(ticket, backbone)
     check_weights(ticket, module, backbone)
 
     def made() -> dict[str, bytes]:

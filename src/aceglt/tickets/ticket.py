@@ -30,7 +30,7 @@ from aceglt.tickets import stored
 from aceglt.tickets.applied import applied
 from aceglt.tickets.compact import CompactModel, parts_of
 from aceglt.tickets.export import export as write_export
-from aceglt.tickets.own import Names, export_own, module_of
+from aceglt.tickets.own import Names, compact_of, export_own, module_of
 from aceglt.tickets.own import outputs as own_outputs
 from aceglt.tickets.shrink import alive_layers
 
@@ -202,12 +202,13 @@ class Ticket:
         """
         return applied(self, data, unseen)
 
-    def model(self, backbone: Any = None) -> Any:
+    def model(self, backbone: Any = None, compact: bool = False) -> Any:
         """The trained network without what is dead, for inference on a graph that the ticket was applied to.
 
         Of a ticket of your own model, that module with the ticket's weights, dead ones 0, to infer or to train:
         `backbone` is its class, a factory, an instance (which is copied) or "module:attribute". What the ticket names
-        is never imported by itself.
+        is never imported by itself. With `compact`, the module is without the dead hidden units that can be cut from
+        its linear maps and batch norms; a line is logged where there are none.
 
         Examples:
             >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
@@ -215,7 +216,7 @@ class Ticket:
             torch.Size([24, 2])
         """
         if is_own(self.config.backbone):
-            return module_of(self, backbone)
+            return compact_of(self, backbone) if compact else module_of(self, backbone)
         again(self.config.to_dict(), {"backbone": backbone})  # refuses one that is given in vain
         built = self.backbone()
         (layers, there), directed = alive_layers(built, self.trained, self.masks), self.graph.directed
@@ -286,7 +287,7 @@ class Ticket:
         """Write the compact model and the alive edges into a new folder, for use without aceglt.
 
         See `aceglt.tickets.export.export` for the formats. Of your own model, named as `backbone`, the format pyg
-        writes a `state_dict` with dead weights 0; the others trace the module.
+        writes a `state_dict` with dead weights 0; the others trace the module, without the dead units that can be cut.
         """
         if is_own(self.config.backbone):
             return export_own(self, out, format, backbone)
