@@ -25,7 +25,10 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-LONGEST = ("test_contract", "test_docs", "test_reproduce", "test_agreement", "test_runs", "test_resume", "test_kills")
+LONGEST = (
+    "test_contract", "test_docs", "test_agreement", "test_reproduce", "test_study", "test_runs", "test_local",
+    "test_export", "test_processes", "test_fuzz", "test_kills", "test_faults",
+)  # fmt: skip
 """Modules that begin first, so that no worker ends long after the others."""
 
 

@@ -7,43 +7,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from engine_samples import without_processes
 from search_samples import npz
 
-from aceglt.sweeps import run as sweeping
-from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.grid import plan, read_grid
-from aceglt.sweeps.worker import Job, work
 from study import leaderboard
 
 ROOT = Path(__file__).parents[1]
-
-
-class _Here:
-    """The engine of sweeps without processes."""
-
-    device = "cpu"
-
-    def __init__(self, need: Need, workers: int | None = None) -> None:
-        self.jobs: list[Job] = []
-
-    def close(self) -> None: ...
-
-    def has_room(self) -> bool:
-        return not self.jobs
-
-    def start(self, job: Job) -> None:
-        self.jobs.append(job)
-
-    def wait(self, seconds: float) -> list[Ended]:
-        job = self.jobs.pop()
-        return [Ended(job, work(job))]
 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder like the repository's, with a small grid."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweeping, "LocalEngine", _Here)
+    without_processes(monkeypatch)
     (tmp_path / "study" / "grids").mkdir(parents=True)
     (tmp_path / "docs" / "science").mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "science" / "leaderboard.md", tmp_path / "docs" / "science")

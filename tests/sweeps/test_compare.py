@@ -8,47 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_samples import InThisProcess, without_processes
 from search_samples import npz
 from typer.testing import CliRunner
 
 import aceglt
 from aceglt import cli
 from aceglt.errors import ConfigError
-from aceglt.sweeps import run as sweeping
 from aceglt.sweeps.compare import with_baseline
-from aceglt.sweeps.engines import Ended, Need
 from aceglt.sweeps.grid import plan
-from aceglt.sweeps.worker import Job, work
-
-
-class _Engine:
-    """Runs a job when it is asked what ended."""
-
-    device = "cpu"
-    started: list[str] = []  # noqa: RUF012
-
-    def __init__(self, need: Need, workers: int | None = None) -> None:
-        self.jobs: list[Job] = []
-
-    def close(self) -> None: ...
-
-    def has_room(self) -> bool:
-        return not self.jobs
-
-    def start(self, job: Job) -> None:
-        self.jobs.append(job)
-        self.started.append(job.name)
-
-    def wait(self, seconds: float) -> list[Ended]:
-        job = self.jobs.pop()
-        return [Ended(job, work(job))]
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> type[_Engine]:
-    _Engine.started = []
-    monkeypatch.setattr(sweeping, "LocalEngine", _Engine)
-    return _Engine
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[InThisProcess]:
+    return without_processes(monkeypatch)
 
 
 def test_a_method_of_a_grid_may_have_settings_and_options_of_its_own() -> None:
