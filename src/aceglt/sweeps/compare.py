@@ -20,7 +20,7 @@ from aceglt.report.result import data_frame, sketch
 from aceglt.searches.results import check_results, per_level
 from aceglt.searches.sketch import rank_diagram
 from aceglt.searches.wording import escape, html_table, text_table
-from aceglt.sweeps.grid import NAMED, PLURALS, method_of, read_grid
+from aceglt.sweeps.grid import NAMED, PLURALS, method_of, plan, read_grid
 from aceglt.sweeps.merged import SweepResult, place_of, write_table
 from aceglt.sweeps.run import SweepObserver, sweep
 
@@ -61,13 +61,19 @@ class CompareResult(SweepResult):
         return Path(path)
 
     def __repr__(self) -> str:
+        try:
+            found = self.comparison
+        except RunError:  # searches failed
+            return super().__repr__()
         more = [f"{cell['name']}: {cell['status']}" for cell in self.failed]
-        return "\n".join([headline(self.comparison), *text_table(self.comparison.means_rows()), *more])
+        return "\n".join([headline(found), *text_table(found.means_rows()), *more])
 
     def _repr_html_(self) -> str:
-        return (
-            f"<p>{escape(headline(self.comparison))}</p>{sketch(self.views)}{html_table(self.comparison.means_rows())}"
-        )
+        try:
+            found = self.comparison
+        except RunError:
+            return super()._repr_html_()
+        return f"<p>{escape(headline(found))}</p>{sketch(self.views)}{html_table(found.means_rows())}"
 
 
 def compare(
@@ -100,11 +106,10 @@ def compare(
     """
     grid = _grid(what)
     if grid is not None:
-        found = sweep(with_baseline(grid), out, tickets=tickets, observer=observer, progress=progress, **machines)
+        whole = with_baseline(grid)
+        _check_comparable(whole)
+        found = sweep(whole, out, tickets=tickets, observer=observer, progress=progress, **machines)
         result = CompareResult(found.cells, found.path, found.notes)
-        done = [cell for cell in found.cells if cell["results"]]
-        if len({cell["results"]["label"] for cell in done}) < 2 and found.failed:
-            return result  # the command says what failed
     else:
         several = isinstance(what, Sequence) and not isinstance(what, str)
         sources: Any = what if several else [what]
@@ -112,7 +117,12 @@ def compare(
         result.path.mkdir(parents=True, exist_ok=True)
         rows = [{**place_of(cell), **row} for cell in result.cells for row in per_level(cell["results"])]
         write_table(result.path / LEVELS, rows)
-    return write_comparison(result)
+    try:
+        return write_comparison(result)
+    except RunError as problem:
+        if not result.failed:
+            raise
+        return replace(result, notes=[*result.notes, str(problem)])
 
 
 def write_comparison(result: CompareResult) -> CompareResult:
@@ -145,6 +155,15 @@ def _grid(what: Any) -> Mapping[str, Any] | None:
     if isinstance(one, str | Path) and Path(one).suffix == ".toml":
         return read_grid(Path(one))
     return one if isinstance(one, Mapping) else None
+
+
+def _check_comparable(grid: Mapping[str, Any]) -> None:
+    """Refuse a grid of which nothing could be compared, before it is searched."""
+    configs = [cell.config for cell in plan(grid)]
+    if any(config.stopping.levels == 0 for config in configs):
+        raise ConfigError("methods are compared by their levels; levels must be 1 or more")
+    if len({(c.dataset, c.backbone, c.task, c.pruning.axis) for c in configs}) == len(configs):
+        raise ConfigError(f"the grid has {configs[0].label} alone; it takes two methods to compare")
 
 
 def _entries(sources: Sequence[Path]) -> list[dict[str, Any]]:
