@@ -54,6 +54,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[_Engine]:
 def test_a_method_of_a_grid_may_have_settings_and_options_of_its_own() -> None:
     own = {"method": "ace", "rounds": [2, 4], "signal": "labels"}
     cells = plan({"methods": ["random", own, {"method": "ugs", "signal": ["labels", "teacher"]}], "epochs": 7})
+    whole, units = plan({"methods": ["random", {"method": "random", "structure": "units"}]})
+    assert (whole.config.label, units.config.label) == ("random", "random (units)")
     told = [(cell.config.label, cell.config.training.epochs) for cell in cells]
     ran = ["random", "ace (labels, 2 rounds)", "ace (labels, 4 rounds)", "ugs (labels)", "ugs (teacher)"]
     assert told == [(name, 7) for name in ran]
@@ -90,6 +92,8 @@ def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missi
     assert len(engine.started) == 4
     assert len(more.to_dataframe()) == 2 * 2 * 2
     assert "<table" in more._repr_html_()
+    shown = CliRunner().invoke(cli.app, ["show", str(tmp_path / "out")])
+    assert shown.stdout.startswith(repr(more).partition(";")[0])
 
 
 @pytest.mark.parametrize("change", [{"methods": ["random"]}, {"levels": 0}])
@@ -134,7 +138,7 @@ def test_results_of_any_kind_make_the_same_page(engine: Any, tmp_path: Path) -> 
         assert max(map(len, made.stdout.splitlines()[:-1])) <= 80
 
 
-@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"levels": []}'])
+@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"levels": []}', '{"cells": [3]}', '{"cells": 3}'])
 def test_a_file_without_results_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(aceglt.AcegltError, match=r"x\.json: ") as problem:

@@ -13,6 +13,7 @@ from aceglt.config import Config
 from aceglt.config.methods import label
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import parse_json, read_regular, write_atomic
+from aceglt.files.schema import OBJECT, check
 from aceglt.report import ReportUnavailable, RunView, load_runs, plotly_js
 from aceglt.report.comparison import Comparison, compare_runs
 from aceglt.report.comparison_page import headline, render_comparison
@@ -193,24 +194,25 @@ def read_results(path: Path) -> list[RunView]:
         found = parse_json(read_regular(path))
     except (OSError, ValueError) as problem:
         raise ConfigError(f"{path}: cannot read results ({problem})") from None
-    if isinstance(found, dict) and "cells" in found:
-        found = [{**cell["results"], "config": cell["config"]} for cell in found["cells"] if cell.get("results")]
+    if isinstance(found, dict) and isinstance(found.get("cells"), list):
+        cells = [cell for cell in found["cells"] if isinstance(cell, dict) and isinstance(cell.get("results"), dict)]
+        found = [{**cell["results"], "config": cell.get("config")} for cell in cells]
     several = found if isinstance(found, list) else [found]
     views = []
+    if not several or not all(isinstance(results, dict) and "levels" in results for results in several):
+        raise ConfigError(f"{path}: no results of searches; a results.json, a list of such or a sweep.json has them")
     for number, results in enumerate(several, start=1):
-        if not isinstance(results, dict) or "levels" not in results:
-            raise ConfigError(
-                f"{path}: it has no results of searches; a results.json, a list of such or a sweep.json does"
-            )
         results.setdefault("finished", True)
+        config, places = results.get("config") or {}, results.get("environments") or []
+        environment = results.get("environment") or (places[0] if isinstance(places, list) and places else {})
         try:
             check_results(results)
+            for name, part in (("config", config), ("environment", environment)):
+                check(part, OBJECT, name)
         except (ValueError, TypeError, KeyError) as problem:
             raise RunError(f"{path}: damaged ({problem})") from None
-        config = results.get("config") or {}
         named = label(results["method"], results["signal"], config.get("method_options") or {})
         ran = str(results.setdefault("label", named))
         place = str(path) if len(several) == 1 else f"{path}:{number}"
-        environment = results.get("environment") or (results.get("environments") or [{}])[0]
         views.append(RunView(ran, results, config, "", [], environment, {}, place))
     return views
