@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -108,6 +109,9 @@ def _without(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _commit() -> str:
+    """The version of the code; unknown on a machine that has a copy of the files alone."""
+    if shutil.which("git") is None:
+        return "unknown"
     described = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return described.stdout.strip() or "unknown"
 

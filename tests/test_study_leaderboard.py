@@ -66,7 +66,7 @@ def test_the_grids_are_those_of_the_leaderboard(part: str) -> None:
     cells = plan(read_grid(ROOT / "study" / "grids" / f"{part}.toml"))
     assert {cell.config.pruning.axis for cell in cells} == {"joint"}
     assert {len(cell.config.seeds) for cell in cells} == {5}
-    assert {"random", "ace"} <= {cell.config.method for cell in cells}
+    assert {"random", "ace", "ugs", "magnitude", "teddy", "dspar"} <= {cell.config.method for cell in cells}
     baselines = {
         (cell.config.dataset, repr(cell.config.training), repr(cell.config.backbone_options)) for cell in cells
     }

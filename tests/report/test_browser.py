@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from search_samples import search
 
-from aceglt.report import load_runs, write_report
+from aceglt.report import load_runs, plotly_js, write_report
+from aceglt.report.comparison import compare_runs
+from aceglt.report.comparison_page import render_comparison
 from aceglt.searches.statistics import mean_std
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -96,6 +98,23 @@ def test_it_draws_without_complaints_and_fits_the_window(size: str, scheme: str,
     assert browser.execute_script("return document.documentElement.scrollWidth") == SIZES[size][0]
     background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_a_comparison_draws_without_complaints_and_fits_the_window(
+    size: str, scheme: str, runs: Path, browser: Any
+) -> None:
+    page = runs / "comparison.html"
+    if not page.exists():
+        found = compare_runs(load_runs([runs / "ugs", runs / "random"], runs))
+        page.write_text(render_comparison(found, plotly_js()))
+    _be(browser, size, scheme)
+    _open(browser, page)
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") == SIZES[size][0]
+    assert browser.execute_script("return window.pwned") is None
+    names = browser.find_element("css selector", "svg[aria-label='Mean ranks']").get_property("textContent")
+    assert "ugs (labels)" in names
 
 
 def test_names_from_data_do_nothing_but_show(runs: Path, browser: Any) -> None:

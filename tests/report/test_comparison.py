@@ -81,6 +81,13 @@ def test_a_setting_without_a_method_gives_no_ranks_and_a_method_in_few_settings_
     assert next(row for row in found.means_rows() if row[0] == "ugs")[4] == "–"
 
 
+def test_baselines_that_differ_are_said() -> None:
+    ace, ugs = view("ace"), view("ugs", method="ugs")
+    ugs.results["dense"]["test"] = [value - 0.1 for value in ugs.results["dense"]["test"]]
+    assert any("do not share a dense baseline" in note for note in compare_runs([ace, ugs]).notes)
+    assert compare_runs(runs("cora")).notes == []
+
+
 def test_two_methods_are_needed() -> None:
     with pytest.raises(RunError, match="it takes two methods"):
         compare_runs([view("ace"), view("ace", dataset="cora")])

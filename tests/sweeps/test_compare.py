@@ -27,6 +27,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[InThisProcess]:
 def test_a_method_of_a_grid_may_have_settings_and_options_of_its_own() -> None:
     own = {"method": "ace", "rounds": [2, 4], "signal": "labels"}
     cells = plan({"methods": ["random", own, {"method": "ugs", "signal": ["labels", "teacher"]}], "epochs": 7})
+    whole, units = plan({"methods": ["random", {"method": "random", "structure": "units"}]})
+    assert (whole.config.label, units.config.label) == ("random", "random (units)")
     told = [(cell.config.label, cell.config.training.epochs) for cell in cells]
     ran = ["random", "ace (labels, 2 rounds)", "ace (labels, 4 rounds)", "ugs (labels)", "ugs (teacher)"]
     assert told == [(name, 7) for name in ran]
@@ -63,6 +65,32 @@ def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missi
     assert len(engine.started) == 4
     assert len(more.to_dataframe()) == 2 * 2 * 2
     assert "<table" in more._repr_html_()
+    shown = CliRunner().invoke(cli.app, ["show", str(tmp_path / "out")])
+    assert shown.stdout.startswith(repr(more).partition(";")[0])
+
+
+@pytest.mark.parametrize("change", [{"methods": ["random"]}, {"levels": 0}])
+def test_a_grid_of_which_nothing_can_be_compared_is_refused_before_it_is_searched(
+    change: dict[str, Any], engine: type[_Engine], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"levels must be 1 or more|it takes two methods to compare"):
+        aceglt.compare({**GRID, "dataset": str(npz(tmp_path)), **change}, tmp_path / "out")
+    assert engine.started == []
+
+
+def test_where_searches_fail_the_command_says_so_and_ends_with_1(
+    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: _Engine, seconds: float) -> list[Ended]:
+        job = self.jobs.pop()
+        return [Ended(job, work(job) if "random" in job.name else "broke", hopeless=True)]
+
+    monkeypatch.setattr(engine, "wait", wait)
+    grid = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {**GRID, "dataset": str(npz(tmp_path))}.items())
+    (tmp_path / "grid.toml").write_text(grid)
+    made = CliRunner().invoke(cli.app, ["compare", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")])
+    assert made.exit_code == 1
+    assert "failed: broke" in made.stdout
 
 
 def test_results_of_any_kind_make_the_same_page(engine: Any, tmp_path: Path) -> None:
@@ -83,7 +111,7 @@ def test_results_of_any_kind_make_the_same_page(engine: Any, tmp_path: Path) -> 
         assert max(map(len, made.stdout.splitlines()[:-1])) <= 80
 
 
-@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"levels": []}'])
+@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"levels": []}', '{"cells": [3]}', '{"cells": 3}'])
 def test_a_file_without_results_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(aceglt.AcegltError, match=r"x\.json: ") as problem:

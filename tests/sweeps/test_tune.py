@@ -72,6 +72,8 @@ def tiny(folder: Path, **changes: Any) -> dict[str, Any]:
 def test_the_best_on_validation_is_chosen_and_the_test_set_is_not_read(tmp_path: Path, engine: type[Here]) -> None:
     tuned = aceglt.tune(tmp_path / "out", budget=6, **tiny(tmp_path))
     assert len(engine.started) == len(tuned.trials) == 6
+    assert repr(tuned).startswith("6 trials, best validation accuracy ")
+    assert len(repr(tuned).splitlines()) == 3
     scores = [trial.score for trial in tuned.trials]
     assert scores == sorted(scores, reverse=True)
     runs = sorted((tmp_path / "out/runs").iterdir())

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 @command
 def show(path: Path, *, levels: bool = False) -> None:
-    """Say what a run found, in ten lines, what a sweep found, or what a ticket is."""
+    """Say what a run found, in ten lines, what a sweep or a comparison found, or what a ticket is."""
     from aceglt.report import terminal as pages
     from aceglt.runs.directory import is_run, results_of
 
     if (path / "grid.json").is_file():
+        from aceglt.sweeps.compare import TABLE, CompareResult
         from aceglt.sweeps.merged import load_sweep
 
-        pages.print_sweep(console, load_sweep(path), levels)
+        found = load_sweep(path)
+        if (path / TABLE).exists() and not levels:
+            pages.print_comparison(console, CompareResult(found.cells, found.path))
+        else:
+            pages.print_sweep(console, found, levels)
         return
     if path.is_dir():
         if not is_run(path):

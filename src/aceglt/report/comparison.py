@@ -27,7 +27,7 @@ from aceglt.searches.wording import UNKNOWN, byte_count, duration, plus_minus
 BEST, LIKE_BEST = " ↑", " ≈"
 """Behind the highest mean of a setting, and behind those that are not significantly below it."""
 _ENOUGH = 5  # settings whose ranks say something by themselves
-_APART = 0.01  # of the weights or edges: levels of one number that differ by more are not the same level
+_APART = 0.01  # of weights, edges or the metric: levels and dense baselines that differ by more are not the same
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,10 @@ def _contest(group: Sequence[RunView], notes: list[str]) -> Contest | None:
         notes.append(f"{where}: compared on the {len(shared)} seeds that all runs have")
     if any(found != common for found in levels):
         notes.append(f"{where}: compared on the {len(common)} levels that all runs have")
+    dense = [mean_std(run.dense[run.readings[0]])[0] for run in group]
+    if max(dense) - min(dense) > _APART:
+        ends = f"from {100 * min(dense):.2f} to {100 * max(dense):.2f} %"
+        notes.append(f"{where}: the runs do not share a dense baseline, which is {ends}")
     if _apart(group, common):
         notes.append(f"{where}: levels of the same number differ in sparsity")
     runs = {name: replace(run, name=name, series=name) for name, run in zip(short_names(group), group, strict=True)}

@@ -22,11 +22,12 @@ from aceglt.reproduction.registry import EXHIBITS, Exhibit, exhibit
 from aceglt.reproduction.runs import Observe, collect, complete
 from aceglt.reproduction.summary import levels_csv, page, runs_table
 from aceglt.reproduction.tables import Table, comma_separated, latex
+from aceglt.searches.wording import counted
 
 __all__ = ["EXHIBITS", "Cell", "Exhibit", "Reproduction", "Scale", "exhibit", "reproduce"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reproduction:
     """A table or figure, as far as it was reproduced."""
 
@@ -38,6 +39,9 @@ class Reproduction:
     files: Sequence[Path]
     notes: Sequence[str]
     """What the user should know, such as cells without data."""
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.name}: {counted(len(self.results), 'cell')} searched", *map(str, self.files)])
 
 
 def reproduce(

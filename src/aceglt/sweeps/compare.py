@@ -13,6 +13,7 @@ from aceglt.config import Config
 from aceglt.config.methods import label
 from aceglt.errors import ConfigError, RunError
 from aceglt.files import parse_json, read_regular, write_atomic
+from aceglt.files.schema import OBJECT, check
 from aceglt.report import ReportUnavailable, RunView, load_runs, plotly_js
 from aceglt.report.comparison import Comparison, compare_runs
 from aceglt.report.comparison_page import headline, render_comparison
@@ -20,7 +21,7 @@ from aceglt.report.result import data_frame, sketch
 from aceglt.searches.results import check_results, per_level
 from aceglt.searches.sketch import rank_diagram
 from aceglt.searches.wording import escape, html_table, text_table
-from aceglt.sweeps.grid import NAMED, PLURALS, method_of, read_grid
+from aceglt.sweeps.grid import NAMED, PLURALS, method_of, plan, read_grid
 from aceglt.sweeps.merged import SweepResult, place_of, write_table
 from aceglt.sweeps.run import SweepObserver, sweep
 
@@ -61,13 +62,19 @@ class CompareResult(SweepResult):
         return Path(path)
 
     def __repr__(self) -> str:
+        try:
+            found = self.comparison
+        except RunError:  # searches failed
+            return super().__repr__()
         more = [f"{cell['name']}: {cell['status']}" for cell in self.failed]
-        return "\n".join([headline(self.comparison), *text_table(self.comparison.means_rows()), *more])
+        return "\n".join([headline(found), *text_table(found.means_rows()), *more])
 
     def _repr_html_(self) -> str:
-        return (
-            f"<p>{escape(headline(self.comparison))}</p>{sketch(self.views)}{html_table(self.comparison.means_rows())}"
-        )
+        try:
+            found = self.comparison
+        except RunError:
+            return super()._repr_html_()
+        return f"<p>{escape(headline(found))}</p>{sketch(self.views)}{html_table(found.means_rows())}"
 
 
 def compare(
@@ -100,11 +107,10 @@ def compare(
     """
     grid = _grid(what)
     if grid is not None:
-        found = sweep(with_baseline(grid), out, tickets=tickets, observer=observer, progress=progress, **machines)
+        whole = with_baseline(grid)
+        _check_comparable(whole)
+        found = sweep(whole, out, tickets=tickets, observer=observer, progress=progress, **machines)
         result = CompareResult(found.cells, found.path, found.notes)
-        done = [cell for cell in found.cells if cell["results"]]
-        if len({cell["results"]["label"] for cell in done}) < 2 and found.failed:
-            return result  # the command says what failed
     else:
         several = isinstance(what, Sequence) and not isinstance(what, str)
         sources: Any = what if several else [what]
@@ -112,7 +118,12 @@ def compare(
         result.path.mkdir(parents=True, exist_ok=True)
         rows = [{**place_of(cell), **row} for cell in result.cells for row in per_level(cell["results"])]
         write_table(result.path / LEVELS, rows)
-    return write_comparison(result)
+    try:
+        return write_comparison(result)
+    except RunError as problem:
+        if not result.failed:
+            raise
+        return replace(result, notes=[*result.notes, str(problem)])
 
 
 def write_comparison(result: CompareResult) -> CompareResult:
@@ -147,6 +158,15 @@ def _grid(what: Any) -> Mapping[str, Any] | None:
     return one if isinstance(one, Mapping) else None
 
 
+def _check_comparable(grid: Mapping[str, Any]) -> None:
+    """Refuse a grid of which nothing could be compared, before it is searched."""
+    configs = [cell.config for cell in plan(grid)]
+    if any(config.stopping.levels == 0 for config in configs):
+        raise ConfigError("methods are compared by their levels; levels must be 1 or more")
+    if len({(c.dataset, c.backbone, c.task, c.pruning.axis) for c in configs}) == len(configs):
+        raise ConfigError(f"the grid has {configs[0].label} alone; it takes two methods to compare")
+
+
 def _entries(sources: Sequence[Path]) -> list[dict[str, Any]]:
     """Searches whose results are there, as the cells of a sweep."""
     folders = [source for source in sources if not source.is_file()]
@@ -174,24 +194,25 @@ def read_results(path: Path) -> list[RunView]:
         found = parse_json(read_regular(path))
     except (OSError, ValueError) as problem:
         raise ConfigError(f"{path}: cannot read results ({problem})") from None
-    if isinstance(found, dict) and "cells" in found:
-        found = [{**cell["results"], "config": cell["config"]} for cell in found["cells"] if cell.get("results")]
+    if isinstance(found, dict) and isinstance(found.get("cells"), list):
+        cells = [cell for cell in found["cells"] if isinstance(cell, dict) and isinstance(cell.get("results"), dict)]
+        found = [{**cell["results"], "config": cell.get("config")} for cell in cells]
     several = found if isinstance(found, list) else [found]
     views = []
+    if not several or not all(isinstance(results, dict) and "levels" in results for results in several):
+        raise ConfigError(f"{path}: no results of searches; a results.json, a list of such or a sweep.json has them")
     for number, results in enumerate(several, start=1):
-        if not isinstance(results, dict) or "levels" not in results:
-            raise ConfigError(
-                f"{path}: it has no results of searches; a results.json, a list of such or a sweep.json does"
-            )
         results.setdefault("finished", True)
+        config, places = results.get("config") or {}, results.get("environments") or []
+        environment = results.get("environment") or (places[0] if isinstance(places, list) and places else {})
         try:
             check_results(results)
+            for name, part in (("config", config), ("environment", environment)):
+                check(part, OBJECT, name)
         except (ValueError, TypeError, KeyError) as problem:
             raise RunError(f"{path}: damaged ({problem})") from None
-        config = results.get("config") or {}
         named = label(results["method"], results["signal"], config.get("method_options") or {})
         ran = str(results.setdefault("label", named))
         place = str(path) if len(several) == 1 else f"{path}:{number}"
-        environment = results.get("environment") or (results.get("environments") or [{}])[0]
         views.append(RunView(ran, results, config, "", [], environment, {}, place))
     return views

@@ -25,7 +25,8 @@ from aceglt.config.own import PARTS, is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
-from aceglt.searches.statistics import mean_std, unfinished
+from aceglt.searches.statistics import mean_std, metric_in_words, unfinished
+from aceglt.searches.wording import counted, plus_minus
 from aceglt.sweeps.grid import GridCell, cells_of
 from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir
@@ -70,7 +71,7 @@ class Trial:
         return mean_std(self.val)[0] if self.val else -1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What a tuning found."""
 
@@ -87,6 +88,12 @@ class Tuned:
     def file(self) -> Path:
         """For `aceglt search --config`."""
         return self.path / "tuned.json"
+
+    def __repr__(self) -> str:
+        best = self.trials[0]
+        found = f"best validation {metric_in_words(self.metric)} {plus_minus(best.val)} %"
+        values = ", ".join(f"{name} {value}" for name, value in best.values.items())
+        return "\n".join([f"{counted(len(self.trials), 'trial')}, {found}", values, f"file {self.file}"])
 
 
 def tune(
