@@ -28,6 +28,7 @@ from aceglt.methods import (
     Dspar,
     Fastglt,
     Gebt,
+    Icpg,
     Magnitude,
     Method,
     Neighbours,
@@ -109,6 +110,7 @@ METHOD_ROWS = {
     "teddy": MethodRow(Teddy, irreversible=None, edges_by_seed=False),
     "ugts": MethodRow(Ugts, irreversible=None, diagnostics=("ugts",)),
     "sgcn": MethodRow(Sgcn, {"interval": 2}),
+    "icpg": MethodRow(Icpg),
     "adaglt": MethodRow(Adaglt, irreversible=None),
     "cgp": MethodRow(Cgp, {"interval": 1, "features": 0.0}, irreversible=None, diagnostics=("cgp",)),
     "fastglt": MethodRow(Fastglt, {"pretrain_epochs": 2, "interval": 2}, irreversible=None, diagnostics=("fastglt",)),
@@ -359,7 +361,7 @@ def a_dead_edge_is_a_deleted_edge(combined: Combination, tmp_path: Path) -> None
     given = outputs(search.problem, search.backbone, found.params, masks, "test")
     view = search.problem.view("test")
     place = view or search.problem
-    alive = masks.edges if view is None else view.scatter(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges, masks.unseen)
     for run in range(len(SEEDS)):
         kept = Graph(place.graph.num_nodes, place.graph.edges[:, alive[run]], place.graph.directed)
         ones = torch.ones(1, kept.num_edges)

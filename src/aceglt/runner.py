@@ -430,7 +430,9 @@ class _Runner:
             sizes={
                 "in_features": problem.x.shape[1],
                 "out_features": problem.out_features,
-                "macs": self.search.macs(record.alive) if record.structure is None else record.structure["macs"][i],
+                "macs": self.search.macs(record.alive, unseen=record.unseen)
+                if record.structure is None
+                else record.structure["macs"][i],
                 "dense_macs": self.search.macs(),
                 **({"edge_features": edge_features} if edge_features else {}),
             },

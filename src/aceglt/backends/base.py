@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 import torch
@@ -42,8 +43,14 @@ class Place:
     features: Features
     nodes: Tensor | None = None
     """[n] whose outputs are read; None where it may be all."""
-    scatter: Callable[[Tensor], Tensor] | None = None
+    scatter: Callable[..., Tensor] | None = None
     """Makes values [S, E] of the graph's edges from those of the training edges; None where these are the same."""
+
+    def with_unseen(self, alive: Tensor | None) -> Place:
+        """The same place, where of the edges that training does not see these are alive (None: all)."""
+        if alive is None or self.scatter is None:
+            return self
+        return replace(self, scatter=partial(self.scatter, unseen=alive))
 
     def values(self, edge_values: Tensor) -> Tensor:
         """[S, E] of this graph's edges, from those of the training edges."""

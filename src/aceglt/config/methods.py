@@ -213,11 +213,18 @@ class CgpOptions(MethodOptions):
     )
 
 
+@dataclass(frozen=True)
+class IcpgOptions(MethodOptions):
+    name: ClassVar[str] = "icpg"
+    usual: ClassVar[Mapping[str, Any]] = PUBLISHED
+
+
 METHOD_OPTIONS: dict[str, type[MethodOptions]] = {
     kind.name: kind
     for kind in (
         RandomOptions, UgsOptions, GebtOptions, AceOptions, MagnitudeOptions, DsparOptions, NeighboursOptions,
         TeddyOptions, UgtsOptions, FastgltOptions, SgcnOptions, AdagltOptions, CgpOptions,
+        IcpgOptions,
     )
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from aceglt.methods.cgp import Cgp
 from aceglt.methods.dspar import Dspar
 from aceglt.methods.fastglt import Fastglt
 from aceglt.methods.gebt import Gebt
+from aceglt.methods.icpg import Icpg
 from aceglt.methods.magnitude import Magnitude
 from aceglt.methods.neighbours import Neighbours
 from aceglt.methods.random import Random
@@ -22,6 +23,6 @@ from aceglt.methods.ugts import Ugts
 METHODS: dict[str, type[Method]] = built_in("methods", METHOD_OPTIONS)
 
 __all__ = [
-    "METHODS", "Ace", "Adaglt", "Cgp", "Dspar", "Fastglt", "Gebt", "Level", "Magnitude", "Method", "Neighbours",
+    "METHODS", "Ace", "Adaglt", "Cgp", "Dspar", "Fastglt", "Gebt", "Icpg", "Level", "Magnitude", "Method", "Neighbours",
     "Random", "Selection", "Sgcn", "Teddy", "Ugs", "Ugts",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.problems.base import View
 from aceglt.pruning.ranking import cut, prune
 from aceglt.pruning.structure import Units
 from aceglt.training.fit import Fit, MakeElements, Watch
@@ -88,6 +89,8 @@ class Level:
     """Whose weights the masks are about."""
     units: Units | None = None
     """What goes as a whole in place of single weights; None where weights go one by one."""
+    views: Sequence[View] = ()
+    """The graphs that are validated and tested on, where these are others than the one that is trained on."""
 
     @property
     def parts(self) -> Sequence[slice]:

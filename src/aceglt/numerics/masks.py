@@ -60,9 +60,22 @@ class _Both:
         return type(self)(self.weights[runs], self.edges[runs])
 
 
+@dataclass(frozen=True)
 class Masks(_Both):
     """Which weights (all prunable ones of the backbone) and edges of each run are alive, as bool. All runs of a batch
     have the same counts, but for weights that go by units."""
+
+    unseen: Tensor | None = None  # [S, U]
+    """Which of the edges that training does not see are alive: those of the graph that is validated on, then those of
+    the graph that is tested on (see `View`). None is all."""
+
+    def to(self, device: torch.device | str) -> Masks:
+        unseen = None if self.unseen is None else self.unseen.to(device)
+        return Masks(self.weights.to(device), self.edges.to(device), unseen)
+
+    def __getitem__(self, runs: slice) -> Masks:
+        unseen = None if self.unseen is None else self.unseen[runs]
+        return Masks(self.weights[runs], self.edges[runs], unseen)
 
     @classmethod
     def full(cls, runs: int, total: Counts, device: torch.device | str = "cpu") -> Masks:

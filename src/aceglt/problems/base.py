@@ -54,11 +54,23 @@ class View:
     graph: Graph
     features: Features
     seen: Tensor  # [E] where each training edge is among the view's
+    first: int = 0
+    """Where its unseen edges begin among those of all views, as `Masks.unseen` has them."""
 
-    def scatter(self, values: Tensor) -> Tensor:
-        """Values [S, E] of the training edges among ones for the unseen, [S, E of the view]."""
+    def scatter(self, values: Tensor, unseen: Tensor | None = None) -> Tensor:
+        """Values [S, E] of the training edges among ones for the unseen that are alive ([S, U] bool of all views; None:
+        all are), [S, E of the view]."""
         ones = torch.ones(len(values), self.graph.num_edges, dtype=values.dtype, device=values.device)
+        if unseen is not None:
+            there = self.unseen
+            ones.index_copy_(1, there, unseen[:, self.first : self.first + len(there)].to(values.dtype))
         return ones.index_copy(1, self.seen, values)
+
+    @property
+    def unseen(self) -> Tensor:
+        """[n] the view's edges that training does not see."""
+        everywhere = torch.ones(self.graph.num_edges, dtype=torch.bool, device=self.seen.device)
+        return everywhere.index_fill_(0, self.seen, False).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True)

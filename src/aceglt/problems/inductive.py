@@ -65,7 +65,10 @@ class InductiveProblem(NodeProblem):
         if split == "train":
             return None
         problem = self.measured(split)
-        return View(problem.graph, problem.features, self.in_validation if split == "val" else self.in_whole)
+        if split == "val":
+            return View(problem.graph, problem.features, self.in_validation)
+        first = self.validation.graph.num_edges - self.graph.num_edges  # after those of validation
+        return View(problem.graph, problem.features, self.in_whole, first)
 
 
 def _without(problem: NodeProblem, *left_out: Tensor) -> Tensor:

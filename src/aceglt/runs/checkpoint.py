@@ -44,6 +44,7 @@ def save(path: Path, state: State) -> None:
     tensors = {
         f"{name}.{side}": storage.pack(of.of(side)) for name, of in masks.items() if of is not None for side in SIDES
     }
+    tensors |= {f"{n}.unseen": of.unseen.byte() for n, of in masks.items() if of is not None and of.unseen is not None}
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
@@ -67,7 +68,9 @@ def load(path: Path, total: Counts, runs: int, outputs: tuple[int, int] | None =
     def masks(name: str) -> Masks | None:
         if f"{name}.weights" not in tensors:
             return None
-        return Masks(*(storage.unpack(tensors[f"{name}.{side}"], getattr(total, side)) for side in SIDES))
+        unseen = tensors.get(f"{name}.unseen")
+        weights, edges = (storage.unpack(tensors[f"{name}.{side}"], getattr(total, side)) for side in SIDES)
+        return Masks(weights, edges, None if unseen is None else unseen.bool())
 
     try:
         schema.check(payload, _PAYLOAD, "checkpoint")

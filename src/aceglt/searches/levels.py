@@ -191,7 +191,7 @@ class Search:
         assert state.selected is not None
         outcome, params = self.train(state.level + 1, state.selected.masks, trained=state.selected.trained)
         masks = state.selected.masks
-        return state.with_level(state.selected, outcome, self._structure(masks)), params
+        return state.with_level(state.selected, outcome, self._structure(masks), self._unseen(masks)), params
 
     def _structure(self, masks: Masks) -> dict[str, Any] | None:
         """What is alive of each run, which may differ where units go as a whole."""
@@ -204,6 +204,11 @@ class Search:
             small = narrowed(self.backbone, masks.weights[run : run + 1])
             macs.append(self.macs(Counts(weights, edges), small.backbone if small else None))
         return {"weights": counts, "macs": macs, "units": self.units.widths(masks.weights)}
+
+    def _unseen(self, masks: Masks) -> int | None:
+        """How many of the test graph's edges that training does not see are alive; None where all are."""
+        view = self.problem.view("test")
+        return None if masks.unseen is None or view is None else int(masks.unseen[0, view.first :].sum())
 
     def level(self, state: State) -> Level:
         """The next level, as a method sees it."""
@@ -231,6 +236,7 @@ class Search:
         return Level(
             number, masks, keep, c.seeds, c.scoring_epochs, train_scores, train, quotas, rank, c.training.epochs,
             self.problem.graph, train_elements, self.problem.features, self.backbone, self.units,
+            tuple(view for split in ("val", "test") if (view := self.problem.view(split)) is not None),
         )  # fmt: skip
 
     def start_masks(self, state: State) -> Masks:
@@ -316,12 +322,12 @@ class Search:
         except TrainingError as problem:
             raise TrainingError(f"level {level}, {phase}: {problem}") from None
 
-    def macs(self, alive: Counts | None = None, backbone: Backbone | None = None) -> int:
-        """Of inference as in testing: where its graph is not the training one, edges unseen in training live. The
-        backbone is the search's, unless it is a narrower one."""
+    def macs(self, alive: Counts | None = None, backbone: Backbone | None = None, unseen: int | None = None) -> int:
+        """Of inference as in testing: where its graph is not the training one, so many of the edges unseen in training
+        live, unless given all. The backbone is the search's, unless it is a narrower one."""
         alive = alive or self.total
         graph = (self.problem.view("test") or self.problem).graph
-        unseen = graph.num_edges - self.problem.graph.num_edges
+        unseen = graph.num_edges - self.problem.graph.num_edges if unseen is None else unseen
         return inference_macs(backbone or self.backbone, graph, Counts(alive.weights, alive.edges + unseen))
 
     def alive_params(self, params: Params, masks: Masks) -> Params:
@@ -330,10 +336,15 @@ class Search:
         params = params if small is None else small.all_params(small.params(params))
         return Params(params.prunable * masks.weights, params.other)
 
-    def full_graph_sparsity(self, alive: Counts) -> float | None:
-        """Share of dead edges among all of the test graph's; None if that is the training graph."""
+    def full_graph_sparsity(self, alive: Counts, unseen: int | None = None) -> float | None:
+        """Share of dead edges among all of the test graph's; None if that is the training graph. `unseen` as in
+        `macs`."""
         view = self.problem.view("test")
-        return None if view is None else (self.total.edges - alive.edges) / view.graph.num_edges
+        if view is None:
+            return None
+        total = view.graph.num_edges
+        dead_unseen = 0 if unseen is None else total - self.total.edges - unseen
+        return (self.total.edges - alive.edges + dead_unseen) / total
 
     @cached_property
     def rewound(self) -> Params:
@@ -374,7 +385,7 @@ def outputs(
     """[S, N, C] of trained runs on a split's graph; run by run, so that the batch has no influence."""
     backend, view = backend or choose(problem.device), problem.view(split)
     place = view or problem
-    alive = masks.edges if view is None else view.scatter(masks.edges)
+    alive = masks.edges if view is None else view.scatter(masks.edges, masks.unseen)
     made = []
     for run in range(masks.runs):
         edges, one, network, features, using = (

@@ -167,7 +167,7 @@ def _graph(problem: Problem) -> dict[str, Any]:
 
 
 def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, Any]:
-    outcome, full = record.outcome, search.full_graph_sparsity(record.alive)
+    outcome, full = record.outcome, search.full_graph_sparsity(record.alive, record.unseen)
     model, graph = record.sparsity(search.total)
     return {
         "level": record.level,
@@ -177,7 +177,9 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         "val": outcome.val,
         "test": outcome.test,
         "epoch": outcome.epoch,
-        "macs": search.macs(record.alive) if record.structure is None else _mean(record.structure["macs"]),
+        "macs": search.macs(record.alive, unseen=record.unseen)
+        if record.structure is None
+        else _mean(record.structure["macs"]),
         **({} if record.structure is None else {"units": record.structure["units"]}),
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},

@@ -38,6 +38,8 @@ class LevelRecord:
     """The first run's edges in a small part of the graph."""
     structure: Mapping[str, Any] | None = None
     """Where units go as a whole, lists over runs: alive weights, MACs, and by layer the units that are alive."""
+    unseen: int | None = None
+    """Alive edges of the test graph that training does not see; None where all are."""
 
     def sparsity(self, total: Counts) -> tuple[float, float]:
         """Share of dead weights and of dead edges."""
@@ -77,11 +79,17 @@ class State:
         """The last finished level."""
         return len(self.records)
 
-    def with_level(self, chosen: Selected, outcome: Outcome, structure: Mapping[str, Any] | None = None) -> State:
+    def with_level(
+        self,
+        chosen: Selected,
+        outcome: Outcome,
+        structure: Mapping[str, Any] | None = None,
+        unseen: int | None = None,
+    ) -> State:
         """The state once the chosen masks are trained."""
         record = LevelRecord(
             self.level + 1, chosen.masks.alive, outcome, chosen.seconds, chosen.epochs, chosen.diagnostics,
-            chosen.fluctuation, chosen.excerpt, structure,
+            chosen.fluctuation, chosen.excerpt, structure, unseen,
         )  # fmt: skip
         records = (*self.records, record)
         return replace(self, masks=chosen.masks, handed_on=chosen.handed_on, selected=None, records=records)

@@ -88,7 +88,19 @@ def _kept(ticket: Ticket, data: Any, edge_index: Tensor, unseen: str) -> Tensor:
     seen = (edges >= 0).all(dim=0)
     kept = torch.full((edge_index.shape[1],), stays)
     kept[seen] = ticket.graph.expand(alive, edges[:, seen], stays and ticket.whole is None)
-    return kept
+    return kept & _unseen_kept(ticket, data, edge_index) if unseen == "error" else kept
+
+
+def _unseen_kept(ticket: Ticket, data: Any, edge_index: Tensor) -> Tensor:
+    """[A] bool: all columns but those of edges unseen in training that the ticket prunes."""
+    problem = build_problem(ticket.config, data) if ticket.masks.unseen is not None else None
+    view = problem.view("test") if problem is not None else None
+    if problem is None or view is None:
+        return torch.ones(edge_index.shape[1], dtype=torch.bool)
+    if ticket.masks.unseen is not None and ticket.masks.unseen.shape[1] != view.first + len(view.unseen):
+        raise TicketError("the ticket prunes edges unseen in training of another graph or split")
+    seen = torch.ones(1, problem.graph.num_edges, dtype=torch.bool)
+    return view.graph.expand(view.scatter(seen, ticket.masks.unseen)[0], edge_index)
 
 
 def _searched(ticket: Ticket, data: Any, edge_index: Tensor, numbers: Tensor | None) -> Graph:

@@ -179,7 +179,8 @@ def retrain(
 ) -> Readings:
     """Readings of one training per start, [S]: dropout differs between them. `step` is for the observer."""
     config, runs = ticket.config, len(start.prunable)
-    masks = Masks(masks.weights.expand(runs, -1), masks.edges.expand(runs, -1))
+    unseen = None if masks.unseen is None else masks.unseen.expand(runs, -1)
+    masks = Masks(masks.weights.expand(runs, -1), masks.edges.expand(runs, -1), unseen)
     keys = rng.keys(range(runs), ticket.seed, "evaluate", device=problem.device)
     training, parts = config.training, build_parts(config)
     tell(observer, "on_training", runs, training.epochs)

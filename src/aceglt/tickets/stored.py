@@ -89,6 +89,8 @@ def content(ticket: Ticket, parts: str = "all", half: bool = False) -> tuple[dic
         "counts": {"weights": ticket.total.weights, "edges": ticket.total.edges},
     }
     tensors = {} if ticket.nodes is None else {"nodes": storage.pack_ascending(ticket.nodes)}
+    if ticket.masks.unseen is not None:
+        tensors["masks.unseen"] = ticket.masks.unseen.byte()
     if parts == "inference":
         return payload, tensors | _for_inference(ticket, half)
     tensors |= {
@@ -133,7 +135,9 @@ def read(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
     counts, sizes, metrics = payload["counts"], payload["sizes"], payload["metrics"]
     inference = payload.get("parts", "all") == "inference"
     graph = (_alive_graph if inference else _graph)(payload["graph"], tensors, int(counts["edges"]))
-    masks = Masks(_weight_mask(tensors, int(counts["weights"])), _edge_mask(graph, tensors, inference))
+    masks = Masks(
+        _weight_mask(tensors, int(counts["weights"])), _edge_mask(graph, tensors, inference), _unseen_mask(tensors)
+    )
     config = read_config(payload["config"], payload["format"])
     names = SIZES + tuple(name for name in EDGE_SIZES if name in sizes)
     if names != SIZES and not config.backbone_options.reads_edge_features:
@@ -172,6 +176,13 @@ def _edge_mask(graph: Graph, tensors: Mapping[str, Tensor], inference: bool) -> 
     if inference:
         return torch.ones(1, graph.num_edges, dtype=torch.bool)
     return storage.unpack(tensors["masks.edges"], graph.num_edges)
+
+
+def _unseen_mask(tensors: Mapping[str, Tensor]) -> Tensor | None:
+    unseen = tensors.get("masks.unseen")
+    if unseen is not None and (unseen.dtype != torch.uint8 or unseen.dim() != 2 or len(unseen) != 1):
+        raise ValueError(f"a mask of unseen edges cannot be read from {unseen.dtype} of shape {list(unseen.shape)}")
+    return None if unseen is None else unseen.bool()
 
 
 def _nodes(tensors: Mapping[str, Tensor], count: int) -> Tensor | None:

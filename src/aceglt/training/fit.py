@@ -119,7 +119,7 @@ def fit(
         backend = Reference()  # others prepare the arcs of a training once
     size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
-    places = _places(problem, labels_alone=soft is None)
+    there, val = _places(problem, labels_alone=soft is None)
 
     def train(g: slice, observer: Observer | None) -> Fit:
         scores = initial_scores(key[g], masks[g], backend.kernels.uniform) if scoring is not None else None
@@ -130,6 +130,7 @@ def fit(
         if small is not None:
             return _train_narrow(small, problem, begun, key[g], taught, backend, parts, epochs, observer, seen)
         made = partial(elements, backbone, begun, g) if elements is not None else None
+        places = there, val.with_unseen(masks[g].unseen)
         trainer = _Trainer(problem, backbone, begun, key[g], taught, places, backend, parts, made)
         return trainer.run(epochs, observer, seen)
 
@@ -146,7 +147,8 @@ def _train_narrow(
     begun = replace(start, params=small.params(start.params), masks=small.masks(start.masks), scores=scores)
     if small.features is not None:
         problem, backend = problem.columns(small.features), backend.afresh()
-    places = _places(problem, labels_alone=soft is None)
+    train, val = _places(problem, labels_alone=soft is None)
+    places = train, val.with_unseen(start.masks.unseen)
     trainer = _Trainer(problem, small.backbone, begun, key, soft, places, backend, parts, None)
     seen = (lambda epoch, scores: watch(epoch, small.all_scores(scores))) if watch is not None else None
     made = trainer.run(epochs, observer, seen)
