@@ -16,6 +16,7 @@ import aceglt
 from aceglt import cli
 from aceglt.errors import ConfigError
 from aceglt.sweeps.compare import with_baseline
+from aceglt.sweeps.engines import Ended
 from aceglt.sweeps.grid import plan
 
 
@@ -71,21 +72,15 @@ def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missi
 
 @pytest.mark.parametrize("change", [{"methods": ["random"]}, {"levels": 0}])
 def test_a_grid_of_which_nothing_can_be_compared_is_refused_before_it_is_searched(
-    change: dict[str, Any], engine: type[_Engine], tmp_path: Path
+    change: dict[str, Any], engine: type[InThisProcess], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"levels must be 1 or more|it takes two methods to compare"):
         aceglt.compare({**GRID, "dataset": str(npz(tmp_path)), **change}, tmp_path / "out")
     assert engine.started == []
 
 
-def test_where_searches_fail_the_command_says_so_and_ends_with_1(
-    engine: type[_Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def wait(self: _Engine, seconds: float) -> list[Ended]:
-        job = self.jobs.pop()
-        return [Ended(job, work(job) if "random" in job.name else "broke", hopeless=True)]
-
-    monkeypatch.setattr(engine, "wait", wait)
+def test_where_searches_fail_the_command_says_so_and_ends_with_1(engine: type[InThisProcess], tmp_path: Path) -> None:
+    engine.trouble = staticmethod(lambda job: None if "random" in job.name else Ended(job, "broke", hopeless=True))
     grid = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {**GRID, "dataset": str(npz(tmp_path))}.items())
     (tmp_path / "grid.toml").write_text(grid)
     made = CliRunner().invoke(cli.app, ["compare", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")])
