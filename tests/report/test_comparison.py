@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 from aceglt.errors import RunError
 from aceglt.report import RunView
 from aceglt.report.comparison import compare_runs
-from aceglt.report.comparison_page import render_comparison
+from aceglt.report.comparison_page import headline, render_comparison
 from aceglt.searches.statistics import mean_std
 
 METHODS = ("ace", "ugs", "random")
@@ -86,6 +87,15 @@ def test_baselines_that_differ_are_said() -> None:
     ugs.results["dense"]["test"] = [value - 0.1 for value in ugs.results["dense"]["test"]]
     assert any("do not share a dense baseline" in note for note in compare_runs([ace, ugs]).notes)
     assert compare_runs(runs("cora")).notes == []
+
+
+def test_the_headline_says_who_is_in_front_and_who_shares_it() -> None:
+    one, worse = view("one"), view("worse", method="ugs", fall=0.9)
+    assert headline(compare_runs([one, worse])) == (
+        "one has the highest mean in 1 of 1 setting, and the best mean rank, 1.00 of 2."
+    )
+    same = replace(one, name="same")
+    assert headline(compare_runs([one, same, worse])).endswith("one and same share the best mean rank, 1.50 of 3.")
 
 
 def test_two_methods_are_needed() -> None:

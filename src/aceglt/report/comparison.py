@@ -220,7 +220,8 @@ def compare_runs(views: Sequence[RunView]) -> Comparison:
     ]
     test = rank_test([list(block) for block in blocks])
     order = dict(zip(ranked, test.means, strict=True)) if test else {}
-    names.sort(key=lambda name: order.get(name, len(names) + 1.0))
+    height = {name: sum(contest.means.get(name, 0.0) for contest in contests) for name in names}
+    names.sort(key=lambda name: (order.get(name, len(names) + 1.0), -height[name]))
     return Comparison(contests, names, ranked, test, by_seed, notes)
 
 

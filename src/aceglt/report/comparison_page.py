@@ -44,13 +44,18 @@ def render_comparison(comparison: Comparison, plotly_js: str) -> str:
 
 def headline(comparison: Comparison) -> str:
     """Who is in front, in a sentence."""
-    first, ranks = comparison.names[0], comparison.mean_ranks
+    ranks = comparison.mean_ranks
     best = [sum(contest.best == name for contest in comparison.contests) for name in comparison.names]
     most = comparison.names[best.index(max(best))]
     told = f"{most} has the highest mean in {max(best)} of {counted(len(comparison.contests), 'setting')}"
-    if first not in ranks:
+    if not ranks:
         return f"{told}."
-    return f"{told}; {first} has the best mean rank, {ranks[first]:.2f} of {len(comparison.ranked)}."
+    lowest = min(ranks.values())
+    leaders = [name for name in comparison.names if ranks.get(name, lowest + 1) - lowest < 1e-9]
+    rank = f"the best mean rank, {lowest:.2f} of {len(comparison.ranked)}"
+    if leaders == [most]:
+        return f"{told}, and {rank}."
+    return f"{told}; {' and '.join(leaders)} {'has' if len(leaders) == 1 else 'share'} {rank}."
 
 
 def ranking(comparison: Comparison) -> str:
