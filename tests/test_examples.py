@@ -16,8 +16,8 @@ from search_samples import graph, npz
 import aceglt
 from aceglt.reproduction import reproduce
 from aceglt.runner import search
+from aceglt.sweeps.compare import compare
 from aceglt.sweeps.engines import Ended, Need
-from aceglt.sweeps.run import sweep
 from aceglt.sweeps.worker import Job, work
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 LEAVES = {
     "own_model": ["served/model.onnx", "served/README.md"],
     "first_ticket": ["ticket.safetensors", "runs/first/report.html"],
-    "compare_methods": ["sweep/levels.csv", "comparison.html"],
+    "compare_methods": ["compared/levels.csv", "compared/comparison.html"],
     "large_graph": ["runs/large/environment.json"],
     "reproduce_table": ["reproduction/table1/table1.md"],
 }
@@ -78,6 +78,7 @@ def test_the_examples_of_a_public_name_run(name: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr("aceglt.sweeps.run.LocalEngine", _Here)
     tests = _examples(name)
     assert tests, f"{name} has no example"
+    assert all("Examples:\n" in (test.docstring or "") for test in tests)  # the heading that the reference reads
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     grid = {"dataset": str(npz(tmp_path)), "methods": ["random", "ugs"], "signal": "labels", "epochs": 2, "hidden": 4}
     for test in tests:
@@ -109,14 +110,14 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_something(
         few = {"levels": 1, "epochs": 2, "seeds": 1, "method": "ugs"}
         return search(*args, **{**settings, **few, "hidden": min(64, settings.get("hidden", 64))})
 
-    def small(grid: dict[str, Any], *args: Any, **settings: Any) -> aceglt.SweepResult:
+    def small(grid: dict[str, Any], *args: Any, **settings: Any) -> aceglt.CompareResult:
         few = {"dataset": str(npz(tmp_path)), "levels": 1, "epochs": 2, "hidden": 4}
-        return sweep({**grid, **few}, *args, **settings)
+        return compare({**grid, **few}, *args, **settings)
 
     def tiny(*args: Any, **settings: Any) -> aceglt.Reproduction:
         return reproduce(*args, **{**settings, "levels": 1, "epochs": 2, "hidden": 4})
 
-    for name, shorter in {"search": short, "sweep": small, "reproduce": tiny}.items():
+    for name, shorter in {"search": short, "compare": small, "reproduce": tiny}.items():
         monkeypatch.setattr(aceglt, name, shorter, raising=False)
     monkeypatch.setattr("aceglt.sweeps.run.LocalEngine", _Here)
     monkeypatch.chdir(tmp_path)
