@@ -1,7 +1,8 @@
 """The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
-keeps what was found; `page` makes tables and plots of that; `tune` searches with other settings than the default's, on
-validation nodes alone, and `equal` does so for the published methods; `exchange` tries another exchange, on validation
-nodes that chose nothing; `winning` follows the ranks of Figure 1; `measure` looks at scores and teachers."""
+keeps what was found; `page` makes tables and plots of that, `levels` a CSV of every level; `tune` searches with other
+settings than the default's, on validation nodes alone, and `equal` does so for the published methods; `exchange` tries
+another exchange, on validation nodes that chose nothing; `winning` follows the ranks of Figure 1; `measure` looks at
+scores and teachers."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from rich.console import Console
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
 from aceglt.reproduction.listing import Progress
+from aceglt.reproduction.summary import levels_csv
 from study import equal, exchanges, measure, page, winning
-from study.cells import PARTS, ROOT, collect, search_one
+from study.cells import PARTS, ROOT, by_cell, collect, search_one
 from study.tune import FOLDS, RECORD, SEEDS, read, tune
 from study.workers import side_by_side
 
@@ -33,7 +35,9 @@ def main(arguments: list[str] | None = None) -> None:
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
-    commands.add_parser("page", help="write docs/science/study* and results/PART/levels.csv")
+    commands.add_parser("page", help="write docs/science/study*")
+    listed = commands.add_parser("levels", help="print every level of the kept searches of a part as CSV")
+    listed.add_argument("part", choices=PARTS)
     tuned = commands.add_parser("tune", help=f"search with other settings than the default's and add to {RECORD}")
     tuned.add_argument("dataset")
     tuned.add_argument("axis", choices=("model", "graph"))
@@ -110,6 +114,8 @@ def _do(given: argparse.Namespace) -> None:
             line = exchanges.try_exchange(given.dataset, given.axis, fold, given.exchange, **place)
             exchanges.record([line])
             print(f"fold {fold}: dense {line['dense']}, mean {line['mean']}")
+    elif given.command == "levels":
+        print(levels_csv(by_cell(PARTS[given.part])), end="")
     elif given.command == "winning":
         winning.write(given.device, given.data_root)
     elif given.command == "measure":

@@ -1,6 +1,5 @@
-"""Tables and plots of the kept results: results/PART/levels.csv, the tables in docs/science/study.md, and in
-docs/science/study/ table1.md, one plot per backbone, the appendix, and NAME.md of further tables and figures of the
-paper."""
+"""Tables and plots of the kept results: the tables in docs/science/study.md, and in docs/science/study/ table1.md, one
+plot per backbone, the appendix, and NAME.md of further tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from aceglt.reproduction.layouts import PAPER_AXES
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.registry import Exhibit, exhibit
-from aceglt.reproduction.summary import Found, levels_csv
+from aceglt.reproduction.summary import Found
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.statistics import CRITERIA, mean_std
@@ -27,12 +26,10 @@ from study.cells import (
     EQUAL_COST,
     FURTHER,
     ONE_SHOT,
-    PARTS,
     ROOT,
     SPLITS,
     TABLE1,
     Results,
-    by_cell,
     load,
     of_exhibits,
 )
@@ -76,9 +73,6 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/science/study"), record: 
     for backbone in backbones:
         draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
     write_atomic(docs / "table1.md", page(found, backbones).encode())
-    for part in PARTS.values():
-        if kept := by_cell(part, folder):
-            write_atomic(folder / part.name / "levels.csv", levels_csv(kept).encode())
     made = tables(folder, record)
     refresh(docs.with_suffix(".md"), {name: table for name, table in made.items() if name in HEADLINES})
     refresh(docs / "appendix.md", {name: table for name, table in made.items() if name not in HEADLINES})

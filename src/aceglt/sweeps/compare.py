@@ -41,7 +41,7 @@ PAGE, TABLE, PAIRS, LEVELS, RANKS = "comparison.html", "comparison.csv", "pairs.
 class CompareResult(SweepResult):
     """What a comparison found: a sweep's result whose table and page set methods beside each other.
 
-    Example:
+    Examples:
         >>> result = aceglt.compare(grid, "compared", device="cpu")
         >>> len(result.table())
         2
@@ -101,7 +101,7 @@ def compare(
     Raises:
         AcegltError: something given is wrong, or there are no two methods to compare.
 
-    Example:
+    Examples:
         >>> sorted(aceglt.compare(grid, "compared", device="cpu").comparison.names)
         ['random', 'ugs (labels)']
     """

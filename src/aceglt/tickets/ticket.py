@@ -161,7 +161,7 @@ class Ticket:
                 and apply need; it cannot be evaluated.
             half: weights in float16, for inference; they are float32 again when loaded.
 
-        Example:
+        Examples:
             >>> ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2).tickets[0]
             >>> ticket.save("small.safetensors", parts="inference", half=True)
             >>> aceglt.Ticket.load("small.safetensors").predict(data).allclose(ticket.predict(data), atol=1e-2)
