@@ -61,8 +61,8 @@ def overview() -> str:
     return f"""# A few tickets
 
 Small tickets on Planetoid graphs, to look at and to try things on: hidden layers of {COMMON["hidden"]} units,
-{COMMON["seeds"]} seeds, a search of minutes. They are saved for inference, weights in float16. The seed is the best one on
-validation, so its test result says little; each card has those of all seeds.
+{COMMON["seeds"]} seeds, a search of minutes. They are saved for inference, weights in float16. The seed is the best one
+on validation, so its test result says little; each card has those of all seeds.
 
 {chr(10).join(rows)}
 
