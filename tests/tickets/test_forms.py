@@ -32,6 +32,7 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     "gin": {"backbone": "gin"},
     "gat": {"backbone": "gat", "heads": 2},
     "resgcn": {"backbone": "resgcn", "layers": 2},
+    "gcn, structured": {"backbone": "gcn", "layers": 3, "norm": "layer", "structure": "units,features"},
 }
 HISTOGRAM = torch.tensor([0, 4, 8, 4, 2])
 OWN: dict[str, Any] = {
@@ -101,6 +102,23 @@ def test_every_form_of_a_ticket_agrees(backbone: str, kind: str, tmp_path: Path)
     assert_same(other(*(part for part in inputs if part is not None)), wanted)
     if kind != "inductive":  # where the arcs are those of training alone
         assert_same(other(data.x, *arcs), wanted)
+    if backbone in ("gat", "gcn, structured"):
+        measured = aceglt.benchmark(ticket, data, device="cpu", repeats=1)
+        assert measured["ticket"].edges == pruned.num_edges // (1 if "directed" in kind else 2)
+
+
+@pytest.mark.parametrize(("format", "backbone"), [("torch-export", "gcn"), ("onnx", "gat")])
+def test_a_traced_model_reads_weights_of_edges(
+    format: str, backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = data_of("weighted, directed")
+    ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], directed=True).tickets[-1]
+    folder = ticket.export(tmp_path / "served", format)
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    found: dict[str, Any] = {"x": data.x if format == "torch-export" else data.x.numpy()}
+    monkeypatch.chdir(folder)
+    exec(code, found)
+    assert_same(torch.as_tensor(found["outputs"]), searched(ticket, data))
 
 
 @pytest.mark.parametrize(

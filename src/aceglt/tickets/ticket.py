@@ -30,6 +30,8 @@ from aceglt.tickets import stored
 from aceglt.tickets.applied import applied
 from aceglt.tickets.compact import CompactModel, parts_of
 from aceglt.tickets.export import export as write_export
+from aceglt.tickets.hub import FILE, fetched, push
+from aceglt.tickets.hub import card as write_card
 from aceglt.tickets.own import Names, compact_of, export_own, module_of
 from aceglt.tickets.own import outputs as own_outputs
 from aceglt.tickets.shrink import alive_layers
@@ -185,6 +187,53 @@ class Ticket:
             if is_shortage(problem):
                 raise
             raise TicketError(f"{path}: the ticket's content does not fit together ({problem})") from None
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        parts: str = "all",
+        results: Mapping[str, Any] | None = None,
+        private: bool = False,
+        token: str | None = None,
+        endpoint: str | None = None,
+    ) -> str:
+        """Upload the ticket and a card about it to a model hub (needs the extra `hub`); returns the commit's address.
+
+        Args:
+            repo: "user/name"; it is made if it does not exist.
+            parts: what the file holds; see `save`.
+            results: of the search (`result.results`), so that the card has figures over all seeds.
+            private: whether a new repository is private.
+            token: of the user; by default the one that is logged in.
+            endpoint: of the hub; by default the usual one, or $HF_ENDPOINT.
+        """
+        return push(self, repo, parts=parts, results=results, private=private, token=token, endpoint=endpoint)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        *,
+        file: str = FILE,
+        revision: str | None = None,
+        token: str | None = None,
+        endpoint: str | None = None,
+    ) -> Ticket:
+        """Load a ticket from a model hub (needs the extra `hub`) or from a folder; nothing in it is executed.
+
+        Args:
+            source: "user/name", or a folder.
+            file: its name there.
+            revision: a branch, tag or commit.
+            token: of the user; by default the one that is logged in.
+            endpoint: of the hub; by default the usual one, or $HF_ENDPOINT.
+        """
+        return cls.load(fetched(source, file=file, revision=revision, token=token, endpoint=endpoint))
+
+    def card(self, results: Mapping[str, Any] | None = None) -> str:
+        """What the ticket is, in Markdown; `results` of its search add figures over all seeds."""
+        return write_card(self, None, results)
 
     def apply(self, data: Any, unseen: str = "error") -> Any:
         """A copy of a PyG `Data` with the alive edges, listed as the model reads them; all else is kept.

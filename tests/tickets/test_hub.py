@@ -1,0 +1,113 @@
+"""Tickets on a hub, which here is a server of this process that speaks as much of its protocol as is needed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from search_samples import graph, search
+from ticket_samples import random_ticket
+
+from aceglt import Ticket
+from aceglt.errors import ConfigError, TicketError
+
+COMMIT = "a" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Repositories of files in memory, as `files` of the server."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        files: dict[str, bytes] = self.server.files  # type: ignore[attr-defined]
+        if self.path.endswith("/preupload/main"):
+            wanted = [entry["path"] for entry in json.loads(body)["files"]]
+            answer = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in wanted]
+            self._answer({"files": answer})
+        elif "/commit/" in self.path:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            self._answer({"commitUrl": f"{self.path}/{COMMIT}", "commitOid": COMMIT})
+        else:
+            self._answer({"url": f"http://{self.headers['Host']}/me/mine", "name": "me/mine"})
+
+    def do_HEAD(self) -> None:
+        self._file(send=False)
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/api/"):
+            self._answer({"id": "me/mine", "sha": COMMIT, "siblings": []})
+        else:
+            self._file(send=True)
+
+    def _file(self, send: bool) -> None:
+        content = self.server.files.get(self.path.rpartition("/")[2])  # type: ignore[attr-defined]
+        self.send_response(404 if content is None else 200)
+        content = content or b""
+        for name, value in (("ETag", f'"{len(content)}"'), ("X-Repo-Commit", COMMIT), ("Content-Length", len(content))):
+            self.send_header(name, str(value))
+        self.end_headers()
+        if send:
+            self.wfile.write(content)
+
+    def _answer(self, value: object) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.files = {}  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_ticket_comes_back_from_a_hub_with_its_card(hub: ThreadingHTTPServer) -> None:
+    result = search(tickets="all")
+    ticket, where = result.tickets[-1], f"http://127.0.0.1:{hub.server_port}"
+    ticket.push_to_hub("me/mine", results=result.results, token="hf_secret", endpoint=where)
+    files: dict[str, bytes] = hub.files  # type: ignore[attr-defined]
+    assert set(files) == {"README.md", "ticket.safetensors"}
+    assert Ticket.from_pretrained("me/mine", endpoint=where, token="hf_secret") == ticket
+    card = files["README.md"].decode()
+    assert 'Ticket.from_pretrained("me/mine")' in card
+    assert "accuracy, test, 2 seeds" in card
+    assert f"| weights | {ticket.masks.alive.weights} | {ticket.total.weights} |" in card
+    assert "hf_secret" not in card
+
+
+def test_what_is_not_there_is_one_line(hub: ThreadingHTTPServer) -> None:
+    with pytest.raises(TicketError, match=r"^me/mine: no ticket there \([^\n]*\)$"):
+        Ticket.from_pretrained("me/mine", endpoint=f"http://127.0.0.1:{hub.server_port}", token="hf_secret")
+
+
+def test_a_folder_is_read_without_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ticket = random_ticket()
+    ticket.save(tmp_path / "ticket.safetensors", parts="inference")
+    assert Ticket.from_pretrained(tmp_path).predict(graph()).equal(ticket.predict(graph()))
+    with pytest.raises(ConfigError, match=r"pip install 'aceglt\[hub\]'"):
+        Ticket.from_pretrained("me/mine")
