@@ -293,7 +293,8 @@ class Search:
         begun = self.rewound if level else self.start
         start = Params(begun.prunable.repeat(batches, 1), begun.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
-        keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
+        numbers = [0] * batches if phase == RETRAIN else range(batches)  # a ticket's training is the same beside others
+        keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in numbers]
         plain = elements is not None and self.problem.device.type != "cpu"  # a CUDA graph cannot record any rule
         try:
             return fit(
