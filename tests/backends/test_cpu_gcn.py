@@ -175,9 +175,9 @@ def test_sums_without_features_that_nothing_reads_change_no_bit(
     left: list[Any] = []
     columns = AggregatedFeatures.columns
     monkeypatch.setattr(AggregatedFeatures, "columns", lambda *given: left.append(given) or columns(*given))
-    few = trained(made, scoring, masks, compact=1.0)
+    few = trained(made, scoring, masks, compact=1.0, compact_weights=1.0)
     assert len(left) == 2
-    all_of_them = trained(made, scoring, masks, compact=1.0, fewer=0.0)
+    all_of_them = trained(made, scoring, masks, compact=1.0, compact_weights=1.0, fewer=0.0)
     assert len(left) == 2
     for name, part in tensors(few).items():
         assert torch.equal(part, tensors(all_of_them)[name]), name

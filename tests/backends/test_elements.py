@@ -31,7 +31,7 @@ SCORINGS = {
 }
 STILL = replace(SCORING, lambda_weights=0.0, decay=False)
 KERNELS = {"plain": CompiledKernels(numba=False), "compiled": CompiledKernels(worth=0)}
-COMPACT, MASKED = Thresholds(compact=1.0), Thresholds(compact=-1.0)
+COMPACT, MASKED = Thresholds(compact=1.0, compact_weights=1.0), Thresholds(compact=-1.0, compact_weights=-1.0)
 
 
 class Noting(Cpu):

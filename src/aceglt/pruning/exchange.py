@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.masks import share
+from aceglt.numerics.masks import count, share
 from aceglt.pruning.ranking import lowest
 
 _TINY = 1e-30  # the logarithm of a score that reached 0
@@ -108,13 +108,13 @@ class Exchange:
     def similarity(self, last: Exchange) -> float:
         """How much of what the last exchange added this one drops: the cosine of both as 0/1 vectors (Equation 7), 0 if
         one is empty."""
-        common, lengths = int((self.dropped & last.added).sum()), self.size * last.size
+        common, lengths = count(self.dropped & last.added), self.size * last.size
         return common / lengths**0.5 if lengths else 0.0
 
 
 def limits(mask: Tensor, parts: Sequence[slice], share_of_smaller: float) -> Limits:
     """K before the first round: a share of the smaller of the two parts, and one where that is less."""
-    alive = [(part, int(mask[part].sum()), len(mask[part])) for part in parts or [slice(None)]]
+    alive = [(part, count(mask[part]), len(mask[part])) for part in parts or [slice(None)]]
     smaller = [(part, min(count, size - count)) for part, count, size in alive]
     return [(part, min(size, max(1, share(share_of_smaller, size)))) for part, size in smaller]
 
@@ -127,7 +127,7 @@ def exchange(scored: Scored, k: Limits, keys: Sequence[Tensor], sampling: Sampli
         mask = scored.mask[part]
         least = sampling(scored.retained[part], mask, limit, keys[0], least=True)
         most = sampling(scored.pruned[part], ~mask, limit, keys[1])
-        counts = int(least.sum()), int(most.sum())
+        counts = count(least), count(most)
         size = min(counts)
         dropped[part], added[part] = trim(least, counts[0], size, keys[2]), trim(most, counts[1], size, keys[3])
         total += size

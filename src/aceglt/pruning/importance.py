@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,10 @@ def importance(scores: Scores, alive: Masks) -> Scores:
 
 def ranks(values: Tensor) -> Tensor:
     """[n] each value's place among all as a share of n: 1 for the greatest; equal values share their mean place."""
-    _, group, size = torch.unique(values, return_inverse=True, return_counts=True)
+    if values.device.type == "cpu":  # numpy takes two thirds of torch's time
+        _, group, size = map(torch.from_numpy, np.unique(values.numpy(), return_inverse=True, return_counts=True))
+    else:
+        _, group, size = torch.unique(values, return_inverse=True, return_counts=True)
     place: Tensor = (size.cumsum(0) - (size - 1).double() / 2) / len(values)
     return place[group]
 

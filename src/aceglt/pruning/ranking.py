@@ -6,13 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from aceglt.backbones.base import Layout
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import Counts, Masks, Quota, Scores
+from aceglt.numerics.masks import Counts, Masks, Quota, Scores, count
+
+_SAMPLED, _MARGIN = 1 << 14, 6.0  # of values, to bracket one by its rank; standard deviations of that rank
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def prune(masks: Masks, scores: Scores, keep: Counts, key: Tensor, quotas: Seque
 
 def cut(scores: Tensor, alive: Tensor, keep: int, key: Tensor) -> Tensor:
     """[S, n] the `keep` alive elements with the scores of the highest magnitude."""
-    counts = set(alive.sum(dim=1).tolist())
+    counts = {count(run) for run in alive}
     if len(counts) > 1 or min(counts) < keep:
         raise ValueError(f"asked to keep {keep} of {sorted(counts)} alive elements")
     return alive & ~lowest(scores.abs(), alive, counts.pop() - keep, key)
@@ -148,18 +151,35 @@ def _kth(numbers: Tensor, k: Tensor) -> Tensor:
 
 
 def _lowest(values: Tensor, candidates: Tensor, k: int, key: Tensor) -> Tensor:
-    index = candidates.nonzero().squeeze(1)
-    if k > index.shape[0]:
-        raise ValueError(f"asked for {k} of {index.shape[0]} candidates")
-    chosen = torch.zeros_like(candidates)
+    total = count(candidates)
+    if k > total:
+        raise ValueError(f"asked for {k} of {total} candidates")
     if k == 0:
-        return chosen
-    value = values[index]
-    # On a GPU kthvalue has no deterministic algorithm; a sort has.
-    threshold = value.sort().values[k - 1] if value.is_cuda else value.kthvalue(k).values
-    below, tied = value < threshold, (value == threshold).nonzero().squeeze(1)
-    chosen[index[below]] = True
-    noise = rng.uniform_at(key, index[tied])[0]
-    drawn = noise.topk(k - int(below.sum()), largest=False).indices
-    chosen[index[tied[drawn]]] = True
-    return chosen
+        return torch.zeros_like(candidates)
+    threshold = _kth_of(values, candidates, k, total)
+    chosen, tied = candidates & (values < threshold), candidates & (values == threshold)
+    wanted = k - count(chosen)
+    if count(tied) > wanted:
+        index = tied.nonzero().squeeze(1)
+        drawn = rng.uniform_at(key, index)[0].topk(wanted, largest=False).indices
+        tied = torch.zeros_like(candidates).index_fill_(0, index[drawn], True)
+    return chosen | tied
+
+
+def _kth_of(values: Tensor, candidates: Tensor, k: int, total: int) -> float:
+    """The k-th lowest of the candidates' values [n], of which there are `total`."""
+    if values.is_cuda:  # kthvalue has no deterministic algorithm there; a sort has
+        return float(values[candidates].sort().values[k - 1])
+    found, among, step = values.numpy(), candidates.numpy(), len(values) // _SAMPLED
+    if step > 4 and 8 * total > len(
+        values
+    ):  # a sample says between which two values it is, so that the others need no sorting
+        sample = np.sort(found[::step][among[::step]])
+        place = k * len(sample) / total
+        margin = _MARGIN * math.sqrt(place + 1) + 1
+        low, high = (sample[min(max(0, int(at)), len(sample) - 1)] for at in (place - margin, place + margin))
+        below = np.count_nonzero(among & (found < low))
+        near = found[among & (found >= low) & (found <= high)]
+        if below < k <= below + len(near):
+            return float(np.partition(near, k - below - 1)[k - below - 1])
+    return float(np.partition(found[among], k - 1)[k - 1])

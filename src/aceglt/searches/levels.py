@@ -27,7 +27,7 @@ from aceglt.errors import ConfigError, TrainingError
 from aceglt.methods.base import RETRAIN, Level, Method, Selection, check
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
-from aceglt.numerics.masks import SIDES, Counts, Masks, share
+from aceglt.numerics.masks import SIDES, Counts, Masks, count, share
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
@@ -299,7 +299,8 @@ class Search:
         begun = self.rewound if level else self.start
         start = Params(begun.prunable.repeat(batches, 1), begun.other.repeat(batches, 1))
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
-        keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in range(batches)]
+        numbers = [0] * batches if phase == RETRAIN else range(batches)  # a ticket's training is the same beside others
+        keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in numbers]
         plain = elements is not None and self.problem.device.type != "cpu"  # a CUDA graph cannot record any rule
         try:
             return fit(
@@ -415,9 +416,9 @@ def _check_selection(selection: Selection, level: Level, method: str) -> None:
     """A method must return exactly what was asked for, in every run; of units, whole ones with at most so many
     weights."""
     for side in SIDES:
-        counts = selection.masks.of(side).sum(dim=1).tolist()
+        counts = [count(mask) for mask in selection.masks.of(side)]
         wanted, whole = getattr(level.keep, side), side == "weights" and level.units is not None
-        if any(count > wanted if whole else count != wanted for count in counts):
+        if any(found > wanted if whole else found != wanted for found in counts):
             raise ConfigError(f"method '{method}' kept {counts} {side}, asked for {wanted}")
     chosen = selection.masks.weights
     if level.units is not None and not torch.equal(level.units.weights(level.units.alive(chosen)), chosen):

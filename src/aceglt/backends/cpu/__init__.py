@@ -65,8 +65,10 @@ class Cpu(Reference):
         keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
         compiled = self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1])
-        made = CompiledElements if compiled else AliveElements
-        return made(backbone, start, active, self.thresholds.compact, self.kernels)
+        if not compiled:
+            return AliveElements(backbone, start, active, self.thresholds.compact, self.kernels)
+        scored, few = start.scoring is not None and start.scoring.weights, self.thresholds
+        return CompiledElements(backbone, start, active, few.compact if scored else few.compact_weights, self.kernels)
 
     def group_size(self, runs: int, at_once: int | None) -> int:
         return at_once or 1

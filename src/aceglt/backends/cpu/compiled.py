@@ -76,7 +76,7 @@ _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
 PACKED = 128  # bytes of a row that a product with a packed matrix reads at a time
-_VECTORS = 2  # that those are
+_VECTORS = 4  # that those are
 _ONE = np.uint64(1)
 
 
@@ -278,14 +278,15 @@ def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: A
 def matmul_packed(
     first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
 ) -> None:
-    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
-    rows read it; if `positive`, with 0 for what is below it."""
-    for block in range(len(packed)):
-        for i in range(first, last):
-            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
-    if positive:
-        for i in range(first, last):
-            _cut_off(out[i])
+    """Blocks of columns of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds
+    one while all rows read it; if `positive`, with 0 for what is below it."""
+    width = packed.shape[2]
+    for block in range(first, last):
+        place = block * width
+        for i in range(len(out)):
+            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], place)
+            if positive:
+                _cut_off(out[i, place : place + width])
 
 
 @_compiled
@@ -454,6 +455,12 @@ def _gather(values: Any, places: Any, out: Any) -> None:
 
 
 @_compiled
+def _choose(values: Any, alive: Any, out: Any) -> None:
+    for i in range(len(values)):
+        out[i] = values[i] * values.dtype.type(alive[i])  # a vector instruction, which a choice is not
+
+
+@_compiled
 def _scatter(values: Any, places: Any, out: Any) -> None:
     for i in range(len(places)):
         out[places[i]] = values[i]
@@ -461,13 +468,24 @@ def _scatter(values: Any, places: Any, out: Any) -> None:
 
 @_compiled
 def adam(
-    begin: int, end: int, value: Any, score: Any, out: Any, grad: Any, places: Any, moments: Any, rules: Any, rates: Any
+    begin: int,
+    end: int,
+    value: Any,
+    score: Any,
+    out: Any,
+    grad: Any,
+    alive: Any,
+    places: Any,
+    moments: Any,
+    rules: Any,
+    rates: Any,
 ) -> None:
     """One step of values by their gradient; with scores, of both by the gradient of their product, and the new product,
     into `out`: block by block, so that a cache holds what several loops read.
 
     `moments` [2, n], or [4, n] with scores; `rules` the decay and the L1 term of each. With `places`, those are where
-    the gradient of each element is, and where it goes in `out`; without, in order, and values do not go there.
+    the gradient of each element is, and where it goes in `out`; without, in order, and values do not go there. Elements
+    that are not `alive` (empty: all are) have no gradient.
     """
     size = min(_BLOCK, len(score))
     gathered, to_value, to_score = (
@@ -481,6 +499,9 @@ def adam(
         if len(at):
             g = gathered[: stop - start]
             _gather(grad, at, g)
+        elif len(alive):
+            g = gathered[: stop - start]
+            _choose(grad[start:stop], alive[start:stop], g)
         if len(score):
             s, of_x, of_s = score[start:stop], to_value[: stop - start], to_score[: stop - start]
             _multiply(g, s, of_x)

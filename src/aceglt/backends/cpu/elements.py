@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
 
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
+_INT32 = 2**31 - 1
 _LANES = 16  # torch's Adam rounds otherwise in the tail of a vector that is no multiple of this
 
 
@@ -26,6 +28,8 @@ class Thresholds:
     compact: float = 0.7
     """Alive share of a matrix up to which its alive elements alone are stored: gathers and scatters then cost less than
     the dead elements."""
+    compact_weights: float = 0.35
+    """The same where weights have no scores and a compiled kernel updates them, which takes a third of the time."""
     fewer: float = 0.95
     """Share of the rows or hidden units that something reads, up to which the others are left out of products."""
     sums: float = 3.0
@@ -57,12 +61,13 @@ class _Storage:
         """Alive ones alone where they are so few, at `most`, or some are idle; all of them if `whole`."""
         self._shape, self._size = alive.shape, alive.numel()
         self._matrix: Tensor | None = None
-        self._alive: Tensor | None = None
+        self._few = not scored and _compact(alive, Thresholds.compact)
+        self.alive: Tensor | None = None  # uint8; without scores, of a matrix that is stored with its dead elements
         self.places: Tensor | None = None  # of what is stored in the matrix that acts, if not all of it in order
         even = len(alive) > 1 or alive.numel() % _LANES == 0
         if whole or (active is None and not _compact(alive, most) and even):
             # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
-            self._alive = None if scored or bool(alive.all()) else alive.to(torch.get_default_dtype())
+            self.alive = None if scored or bool(alive.all()) else alive.contiguous().view(torch.uint8)
             return
         self._index = self.places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
         self._idle = self._index[:0]
@@ -81,6 +86,11 @@ class _Storage:
         row = row if rows is None else rows.index_select(0, row)
         column = column if columns is None else columns.index_select(0, column)
         self.places = width * row + column
+
+    @cached_property
+    def places32(self) -> Tensor | None:
+        """As the update reads them: half the bytes, where the matrix is small enough."""
+        return self.places if self.places is None or self._size > _INT32 else self.places.int()
 
     def store(self, matrix: Tensor) -> Tensor:
         """A copy of the elements of a matrix that are stored."""
@@ -108,7 +118,7 @@ class _Storage:
     def cleared(self, grad: Tensor) -> Tensor:
         """The matrix's gradient, which may be changed, without that of dead elements that are stored."""
         grad = grad.contiguous()  # the fused update reads memory in order
-        return grad if self._alive is None else grad.mul_(self._alive)
+        return grad if self.alive is None else grad.mul_(self.alive)
 
     def grad(self, matrix: Tensor) -> Tensor:
         """What is stored of the matrix's gradient, which may be changed."""
@@ -117,7 +127,8 @@ class _Storage:
     def flat(self, stored: Tensor) -> Tensor:
         """[S, all elements] of what is stored."""
         if self.places is None:
-            return stored.view(len(stored), -1)
+            flat = stored.view(len(stored), -1)
+            return flat + 0.0 if self._few else flat  # where weights below 0 died, -0 becomes 0, as in the other form
         flat = _scatter(self.active(stored), stored.new_zeros(self._size), self._index)
         return _scatter(self.idle(stored), flat, self._idle).unsqueeze(0)
 
@@ -270,8 +281,8 @@ class CompiledElements(AliveElements):
         self._adam.advance()
         for name, weight in self._weights.items():
             storage, moments, matrix = self._storage[name], self._moments[name], self._matrices[name]
-            grad, scores = storage.cleared(grads[name]), self._scores.get(name)
-            update(weight, grad, moments, self._rules, matrix, storage.places, scores)
+            grad, scores = grads[name].contiguous(), self._scores.get(name)
+            update(weight, grad, moments, self._rules, matrix, storage.places32, scores, storage.alive)
         for name, part in self.others.items():
             update(part, grads[name].contiguous(), self._moments[name], self._decay)
         for part, none, moments in self._moved:

@@ -162,7 +162,7 @@ class CompiledKernels(Kernels):
         size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
         if self.packs(len(col), dense, compiled.PACKED):
             packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
-            self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
+            self.run("matmul_packed", len(packed), *matrix, packed, out, positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
         else:
@@ -281,7 +281,8 @@ class Adam:
     def __init__(self, kernels: CompiledKernels, lr: float, like: Tensor) -> None:
         """`like` what is updated."""
         self._run, self._lr, self._steps = kernels.run, lr, 0
-        self._nothing, self._everywhere = like.new_empty(0), torch.empty(0, dtype=torch.int64)
+        self._nothing, self._everywhere = like.new_empty(0), torch.empty(0, dtype=torch.int32)
+        self._all = torch.empty(0, dtype=torch.uint8)
         self._rates = self._nothing  # of this step
 
     def rules(self, *rules: tuple[float, float]) -> Tensor:
@@ -304,15 +305,16 @@ class Adam:
         matrix: Tensor | None = None,
         places: Tensor | None = None,
         scores: Tensor | None = None,
+        alive: Tensor | None = None,
     ) -> None:
-        """Of values in place, and their two moments [2, n], by their rule.
+        """Of values in place, and their two moments [2, n], by their rule; of the `alive` [n] uint8, unless all are.
 
         With scores, which have a rule too, of both and their four moments [4, n], from the gradient of their product,
         which is the matrix. With places [≤ n] in a matrix, whose gradient is given, values or products go there.
         """
         parts = value, self._nothing if scores is None else scores, value if matrix is None else matrix, grad
         at, count = (self._everywhere, moments.shape[1]) if places is None else (places, len(places))
-        flat = [part.view(-1) for part in parts]
+        flat = [part.view(-1) for part in (*parts, self._all if alive is None else alive)]
         self._run("adam", count, *flat, at, moments, rules, self._rates, size=_STEP * moments.numel())
 
 
