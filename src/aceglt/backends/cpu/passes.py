@@ -93,9 +93,9 @@ def narrowed(whole: CpuPasses, fields: Fields, alive: Weights, thresholds: Thres
     width = alive[name].shape[2] if units is None else int(units.sum())
     sites = [train] if val is train else [train, val]
     if isinstance(network, CompiledGCN) and val is not train:
-        most = thresholds.sums
+        most, before = thresholds.sums, network.drawn(0) or width
         sites = [
-            replace(site, features=aggregated(site.features, site.graph, width, site is train, kernels, most))
+            replace(site, features=aggregated(site.features, site.graph, before, site is train, kernels, most))
             for site in sites
         ]
     if val is not train and not any(isinstance(site.features, AggregatedFeatures) for site in sites):
