@@ -34,6 +34,8 @@ MODES = ("weights", "scores", "teacher")
 EPOCHS = 5
 HIDDEN = 48
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+TF32 = 2e-3
+"""Of passes whose dense products are on tensor cores."""
 SCORING = ScoreTraining(lambda_edges=1e-3, lambda_weights=1e-3, decay=True, clamp=False, epoch="last")
 
 
@@ -148,11 +150,11 @@ def masks_of(backbone: Backbone, problem: Problem, sparsity: str, seeds: Sequenc
     return masks
 
 
-def close(mine: Tensor, reference: Tensor, dtype: torch.dtype, noise: float = 0.0) -> None:
+def close(mine: Tensor, reference: Tensor, tolerance: float, noise: float = 0.0) -> None:
     """The difference's norm, relative to the reference's, or to the noise of the reference itself."""
     assert mine.shape == reference.shape
     assert bool(mine.isfinite().all())
-    allowed = TOLERANCE[dtype] * max(float(reference.norm()), 1e-6)
+    allowed = tolerance * max(float(reference.norm()), 1e-6)
     assert float((mine - reference).norm()) <= max(allowed, 2 * noise)
 
 
@@ -208,14 +210,15 @@ def expected(case: Case) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
 def check(backend: Backend, case: Case) -> None:
     of_passes, of_training = expected(case)
     for mine, theirs in zip(passes(backend, case), of_passes, strict=True):
-        close(mine, theirs, case.precision)
+        close(mine, theirs, TOLERANCE[case.precision])
     found = trained(backend, case)
     assert found.keys() == of_training.keys()
     # A GPU runs an own module as the reference does, with sums in any order, of which a training makes more.
     by_chance = case.device == "cuda" and case.backbone == "own"
     again = trained(Reference(), case) if by_chance else of_training
     for name, part in found.items():
-        close(part, of_training[name], case.precision, float((again[name] - of_training[name]).norm()))
+        noise = float((again[name] - of_training[name]).norm())
+        close(part, of_training[name], TOLERANCE[case.precision], noise)
     kept = found["prunable" if case.mode == "weights" else "weights"]
     assert not bool(kept[~case.masks.weights].any())
 
@@ -262,4 +265,15 @@ def test_a_gpu_computes_what_the_reference_does(
 ) -> None:
     from aceglt.backends.cuda import Cuda
 
-    check(Cuda(), Case(backbone, task, precision, sparsity, "cuda"))
+    check(Cuda(tensor_cores=False), Case(backbone, task, precision, sparsity, "cuda"))
+
+
+@pytest.mark.gpu
+@each_backbone
+@each_sparsity
+def test_tensor_cores_compute_nearly_what_the_reference_does(backbone: str, sparsity: str) -> None:
+    from aceglt.backends.cuda import Cuda
+
+    case = Case(backbone, "node", torch.float32, sparsity, "cuda")
+    for mine, theirs in zip(passes(Cuda(), case), expected(case)[0], strict=True):
+        close(mine, theirs, TF32)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from samples import generator, random_masks, tiny_problem
+from torch import Tensor
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Reference
 from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cuda import Cuda
 from aceglt.config import Training
-from aceglt.numerics import rng
+from aceglt.numerics import ops, rng
 from aceglt.numerics.csr import to_csr
-from aceglt.numerics.graph import Graph
+from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts
 from aceglt.training.fit import fit
 
@@ -29,7 +32,9 @@ pytestmark = [
     *([pytest.mark.gpu] if DEVICE == "cuda" else []),
 ]
 
-from aceglt.backends.cuda import kernels  # noqa: E402  (the interpreter is chosen at import)
+from aceglt.backends.cuda import kernels, units  # noqa: E402  (the interpreter is chosen at import)
+from aceglt.backends.cuda.operations import TritonKernels, norm_relu  # noqa: E402
+from aceglt.backends.cuda.units import Draw  # noqa: E402
 
 
 class Interpreted(Cuda):
@@ -39,26 +44,115 @@ class Interpreted(Cuda):
         return super().record(epoch, backbone, fixed) if DEVICE == "cuda" else epoch
 
 
-@pytest.mark.parametrize("width", [1, 6, 40, 200])
-@pytest.mark.parametrize("shared", [False, True])
-def test_spmm(width: int, shared: bool) -> None:
-    runs, rows, columns = 2, 9, 7
-    matrix = torch.rand(rows if shared else runs * rows, columns if shared else runs * columns, generator=generator(0))
-    matrix = (matrix * (matrix > 0.6)).to(DEVICE)
-    dense = torch.rand(runs * columns, width, generator=generator(1)).to(DEVICE)
-    out = dense.new_empty(runs * rows, width)
-    kernels.spmm(to_csr(matrix), dense, out, shared)
-    expected = matrix @ dense.view(runs, columns, width) if shared else matrix @ dense
-    torch.testing.assert_close(out, expected.reshape(-1, width))
+def near(mine: Tensor | None, theirs: Tensor) -> None:
+    assert mine is not None
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed)).to(DEVICE)
+
+
+def graph_batch(directed: bool = False, weighted: bool = False) -> GraphBatch:
+    """Two runs with other alive edges, and a node with many neighbours."""
+    hub = torch.stack([torch.zeros(79, dtype=torch.int64), torch.arange(1, 80)])
+    arcs = torch.cat([torch.randint(80, (2, 90), generator=generator(0)), hub], dim=1)
+    graph = Graph.from_edge_index(arcs, 80, directed)
+    if weighted:
+        graph = replace(graph, edge_weight=torch.rand(graph.num_edges, generator=generator(3)) - 0.3)
+    graph = graph.to(DEVICE)
+    alive = torch.rand(2, graph.num_edges, generator=generator(1)) < 0.95
+    return graph.batch(alive.to(DEVICE), True, TritonKernels(tensor_cores=False))
+
+
+@pytest.mark.parametrize("width", [6, 40, 200])
+@pytest.mark.parametrize("relu", [False, True])
+def test_sums_along_arcs(width: int, relu: bool) -> None:
+    batch, dense = graph_batch(), drawn(2, 80, width)
+    values = drawn(batch.num_arcs, seed=1)
+    expected = batch.csr(values).to_dense() @ dense.view(-1, width)
+    near(TritonKernels().along(batch, values, dense, relu).view(-1, width), expected.relu() if relu else expected)
+
+
+@pytest.mark.parametrize("width", [6, 200])
+def test_one_sparse_matrix_for_all_runs(width: int) -> None:
+    matrix, dense = drawn(9, 7) * (drawn(9, 7, seed=2) > 0.3), drawn(3, 7, width, seed=1)
+    near(TritonKernels().each_run(to_csr(matrix), dense), matrix @ dense)
+
+
+@pytest.mark.parametrize("width", [6, 72])
+@pytest.mark.parametrize("directed", [False, True])
+def test_gradients_of_sums_along_arcs(width: int, directed: bool) -> None:
+    batch = graph_batch(directed)
+    values, dense, grad = drawn(batch.num_arcs), drawn(160, width, seed=1), drawn(160, width, seed=2)
+    to_values, to_dense = kernels.spread(batch, values, grad, dense)
+    near(to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1))
+    near(to_dense, batch.csr(values).to_dense().t() @ grad)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_normalisation(weighted: bool) -> None:
+    batch = graph_batch(weighted=weighted)
+    values, grad = drawn(2, batch.num_edges).requires_grad_(), drawn(batch.num_arcs, seed=1)
+    plain = replace(batch, kernels=PLAIN)
+    expected = ops.normalise(plain, values)
+    made = ops.normalise(batch, values)
+    near(made, expected)
+    near(*(torch.autograd.grad(each, values, grad)[0] for each in (made, expected)))
+
+
+@pytest.mark.parametrize("nodes", [None, (5, 0, 9, 2, 7)])
+def test_a_narrow_layer_with_dropout(nodes: tuple[int, ...] | None) -> None:
+    rows = None if nodes is None else torch.tensor(nodes, device=DEVICE)
+    h, weight, grad = drawn(2, 5, 24).relu(), drawn(2, 24, 3, seed=1), drawn(2, 5, 3, seed=2)
+    key, narrow = rng.keys((0, 1), "narrow", device=DEVICE), weight.transpose(1, 2).contiguous()
+    keep = rng.keep_mask(key.cpu(), 24, 0.4, torch.float32, torch.arange(5) if nodes is None else torch.tensor(nodes))
+    left = h * keep.to(DEVICE) / 0.6
+    out, mask = units.narrow_layer(h, narrow, Draw(key, 0.4, 24, rows))
+    near(out, left @ weight)
+    to_weight, to_h = units.narrow_gradients(h, narrow, grad, mask, 1 / 0.6)
+    near(to_weight, left.transpose(1, 2) @ grad)
+    near(to_h, (grad @ narrow) * (left > 0) / 0.6)
+    near(kernels.drop(key, h, rows, 0.4), left)
+
+
+@pytest.mark.parametrize("drop", [None, 0.3])
+@pytest.mark.parametrize("biased", [False, True])
+def test_norm_relu_and_dropout(drop: float | None, biased: bool) -> None:
+    h, bias, scale, shift = drawn(2, 37, 20), drawn(2, 1, 20, seed=1), drawn(2, 1, 20, seed=2), drawn(2, 1, 20, seed=3)
+    leaves = [part.requires_grad_() for part in (h, scale, shift, *([bias] if biased else []))]
+    key, keep = rng.keys((0, 1), "norm", device=DEVICE), torch.ones(2, 37, 20, device=DEVICE)
+    if drop is not None:
+        drawn_mask = rng.keep_mask(key.cpu(), 37 * 20, drop, torch.float32)
+        keep = drawn_mask.view(keep.shape).to(DEVICE) / (1 - drop)
+    expected = ops.layer_norm(h + bias if biased else h, scale, shift).relu() * keep
+    draw = None if drop is None else Draw(key, drop, 20, None)
+    made = norm_relu(h, (bias if biased else None, scale, shift), draw)
+    near(made, expected)
+    grad = drawn(2, 37, 20, seed=4)
+    for mine, theirs in zip(*(torch.autograd.grad(each, leaves, grad) for each in (made, expected)), strict=True):
+        near(mine, theirs)
+
+
+def test_cross_entropy_to_soft_targets() -> None:
+    outputs, targets = (3 * drawn(2, 300, 7)).requires_grad_(), drawn(2, 300, 7, seed=1).softmax(dim=-1)
+    losses = [by.soft_cross_entropy(outputs, targets) for by in (TritonKernels(), PLAIN)]
+    near(*losses)
+    near(*(torch.autograd.grad((each * drawn(2, seed=2)).sum(), outputs)[0] for each in losses))
+
+
+@pytest.mark.parametrize("value", [0, 1 << 20, torch.tensor(7)])
+def test_keys_are_folded_as_torch_does(value: int | Tensor) -> None:
+    key = rng.keys((0, 1, 2), "fold")
+    mine = kernels.fold(key.to(DEVICE), value.to(DEVICE) if isinstance(value, Tensor) else value)
+    assert torch.equal(mine.cpu(), rng.fold(key, value))
 
 
 @pytest.mark.parametrize("width", [1, 6, 200])
 def test_sddmm(width: int) -> None:
-    graph = Graph.from_edge_index(torch.randint(12, (2, 60), generator=generator(0)), 12).to(DEVICE)
-    block = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE), True)
-    left, right = (torch.rand(24, width, generator=generator(s)).to(DEVICE) for s in (1, 2))
-    out = kernels.sddmm(block.rowptr, block.col32, left, right)
-    torch.testing.assert_close(out, (left[block.row] * right[block.col]).sum(dim=1))
+    batch = graph_batch()
+    left, right = drawn(160, width), drawn(160, width, seed=1)
+    near(kernels.sddmm(batch.rowptr, batch.col32, left, right), (left[batch.row] * right[batch.col]).sum(dim=1))
 
 
 @pytest.mark.parametrize("width", [8, 6])

@@ -120,5 +120,5 @@ def test_single_elements_are_drawn_as_among_all() -> None:
 def test_folding_by_number_is_folding_by_tensor(value: int | Tensor) -> None:
     """On a CPU the interpreter mixes the numbers, on a GPU torch does."""
     key = rng.keys(range(50), "fold")
-    by_tensor = rng._mix(key + (torch.as_tensor(value) + 1) * rng._FOLD)
+    by_tensor = rng._mix(key + (torch.as_tensor(value) + 1) * rng.FOLD)
     assert torch.equal(rng.fold(key, value), by_tensor)

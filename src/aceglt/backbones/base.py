@@ -95,7 +95,7 @@ class Dropout:
     def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, whole: int | None = None) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
         if layer not in self._units and whole is None:
-            dropped = self._kernels.dropped(rng.fold(self.key, layer), h, nodes, p)
+            dropped = self._kernels.dropped(self._fold(layer), h, nodes, p)
             if dropped is not None:
                 return dropped
         return h * self.keep(h, nodes, layer, p, whole).mul_(1.0 / (1.0 - p))
@@ -106,7 +106,7 @@ class Dropout:
         `nodes` [n] are the rows' numbers (None: all nodes); a node's unit draws the same whichever others are there.
         Of a layer that was narrowed from `whole` units, h has so many that they draw as the first of all do.
         """
-        key, units = rng.fold(self.key, layer), self._units.get(layer)
+        key, units = self._fold(layer), self._units.get(layer)
         if whole is not None:
             return self._first_columns(key, h, nodes, p, whole)
         width = h.shape[2] if units is None else len(units)
@@ -124,14 +124,17 @@ class Dropout:
         draws = self._kernels.keep_mask(key, 4, p, h.dtype, rows)  # [S, n · hashes, 4]
         return draws.view(len(h), h.shape[1], -1)[..., : h.shape[2]]
 
+    def _fold(self, layer: int) -> Tensor:
+        return self._kernels.fold(self.key, layer)
+
     def features(self, x: Features, layer: int, p: float) -> DroppedFeatures:
         """Drop entries of the features, for each run its own, with probability p and scale up the rest."""
-        return x.dropped(self._kernels.keep_mask(rng.fold(self.key, layer), x.entries, p), 1.0 / (1.0 - p))
+        return x.dropped(self._kernels.keep_mask(self._fold(layer), x.entries, p), 1.0 / (1.0 - p))
 
     def arcs(self, values: Tensor, graph: GraphBatch, block: Block, layer: int, p: float) -> Tensor:
         """Drop values [A, K] of a block's arcs with probability p; an arc draws the same whichever others are alive."""
         heads = values.shape[1]
-        draws = self._kernels.keep_mask(rng.fold(self.key, layer), graph.draws_per_run * heads, p, values.dtype)
+        draws = self._kernels.keep_mask(self._fold(layer), graph.draws_per_run * heads, p, values.dtype)
         slot = graph.draw_slot if block.arcs is None else graph.draw_slot[block.arcs]
         return values * draws.reshape(-1, heads)[slot].mul_(1.0 / (1.0 - p))
 

@@ -216,7 +216,7 @@ class Layered(Backbone):
         own = at_targets(block, inputs)
         for name in stage.roots:
             if isinstance(own, Sequence) and len(own) == 1:
-                units = torch.baddbmm(units, own[0], weights[name])  # in one pass
+                units = graph.kernels.matmul(own[0], weights[name], units)  # in one pass
             else:
                 units = units + block.at_targets(times(graph, stage, own, weights[name]))
         if stage.identity:
@@ -307,7 +307,7 @@ def times(graph: GraphBatch, stage: Stage, inputs: Inputs, weight: Tensor) -> Te
     """[S, n, H] inputs · weight [S, inputs, H]."""
     if isinstance(inputs, Features | DroppedFeatures):
         return inputs.matmul(weight)
-    multiply = graph.kernels.linear if stage.activation == "none" else torch.matmul  # outputs are narrow
+    multiply = graph.kernels.linear if stage.activation == "none" else graph.kernels.matmul  # outputs are narrow
     if len(inputs) == 1:
         return multiply(inputs[0], weight)
     parts = weight.split([block.shape[2] for block in inputs], dim=1)

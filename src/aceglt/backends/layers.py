@@ -32,21 +32,21 @@ class Ordered(Layered):
             return super().units(weights, graph, number, arcs, inputs)
         block = graph.layer(number)
         if number == 0:
-            if not self._sums_features(inputs):
+            if not self._sums_features(block, inputs):
                 return super().units(weights, graph, number, arcs, inputs)
             x = cast(Features, inputs)
             sums = self._once("sums", graph, lambda: self._feature_sums(block, arcs, x))
-        elif _sums_first(block, stage.inputs, stage.units):
+        elif sums_first(block, stage.inputs, stage.units):
             blocks = cast(Any, at_sources(block, inputs))
             sums = self.gather(weights, number, block, arcs, joined(blocks))
         else:
             return super().units(weights, graph, number, arcs, inputs)
-        units = self.biased(weights, number, torch.matmul(sums, weights[stage.weights[0]]))
+        units = self.biased(weights, number, block.kernels.matmul(sums, weights[stage.weights[0]]))
         return self.skipped(weights, graph, number, units, inputs)
 
-    def _sums_features(self, inputs: Inputs) -> bool:
+    def _sums_features(self, block: Block, inputs: Inputs) -> bool:
         """Whether A·X comes before its product with the weight: it is made once where edge values are fixed."""
-        if type(inputs) is not Features or inputs.csr is not None or type(self).gather is not Layered.gather:
+        if type(inputs) is not Features or inputs.sparse or type(self).gather is not Layered.gather:
             return False
         width, units = self.chain[0].inputs, self.chain[0].units
         return width <= (2 * units if self.fixed else units // 2)
@@ -68,17 +68,19 @@ class Ordered(Layered):
         return self.kept[key][1]
 
 
-def _sums_first(block: Block, inputs: int, units: int) -> bool:
+def sums_first(block: Block, inputs: int, units: int, margin: float = 1.0) -> bool:
+    """Whether sums of inputs along arcs and their product are less work, by a margin, than to multiply before."""
     arcs = _GATHER * block.num_arcs // block.runs
-    return arcs * inputs + block.targets * inputs * units < arcs * units + block.sources * inputs * units
+    before = arcs * inputs + block.targets * inputs * units
+    return margin * before < arcs * units + block.sources * inputs * units
 
 
-def ordered(backbone: Backbone, fixed: bool = False) -> Backbone:
-    """The backbone so, if it is a stack of layers without attention; `fixed` see `Ordered`."""
+def ordered(backbone: Backbone, fixed: bool = False, kind: type[Ordered] = Ordered) -> Backbone:
+    """The backbone so, if it is a stack of layers without attention, as a `kind` of it; `fixed` see `Ordered`."""
     if not isinstance(backbone, Layered) or backbone.attends or backbone.dtype is not None:
         return backbone
     made = copy(backbone)
-    made.__class__ = type("Ordered", (Ordered, type(backbone)), {})
+    made.__class__ = type(kind.__name__, (kind, type(backbone)), {})
     made.fixed, made.kept = fixed, {}  # type: ignore[attr-defined]
     return made
 

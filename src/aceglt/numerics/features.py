@@ -83,6 +83,11 @@ class Features:
             return None
         return transposed(self.csr) if self._transpose is None else self._transpose()
 
+    @property
+    def sparse(self) -> bool:
+        """Whether X·W is computed with a sparse X."""
+        return self.csr is not None and self._density < self.kernels.sparse_product
+
     @cached_property
     def nnz(self) -> int:
         return self.csr.values().numel() if self.csr is not None else int(torch.count_nonzero(self.dense))
@@ -98,7 +103,7 @@ class Features:
 
     def product(self, weight: Tensor) -> Tensor:
         """`matmul`, without a gradient."""
-        return self.kernels.each_run(self.dense if self.csr is None else self.csr, weight)
+        return self.kernels.each_run(self.csr if self.sparse and self.csr is not None else self.dense, weight)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """[S, F, H] of the weight, from that [S, N, H] of the product."""

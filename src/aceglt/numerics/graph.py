@@ -14,6 +14,8 @@ from torch import Tensor
 
 from aceglt.numerics.kernels import PLAIN, Kernels
 
+_LONG = 64  # entries of a row that are worth a program of their own
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -172,6 +174,22 @@ class Field:
         return place
 
 
+@dataclass(frozen=True)
+class ByLength:
+    """Rows of a sparse matrix in an order in which those of about the same length can be computed together."""
+
+    all: Tensor  # [n] int64: the long ones, the longest first; the others run after run, in each the longest first
+    long: int
+    """How many are long."""
+
+    @staticmethod
+    def of(rowptr: Tensor, runs: int = 1) -> ByLength:
+        length = rowptr.diff()
+        run = torch.arange(len(length), device=length.device) // max(1, len(length) // runs)
+        order = torch.argsort(torch.where(length < _LONG, run * _LONG + _LONG - length, -length), stable=True)
+        return ByLength(order, int((length >= _LONG).sum()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """Arcs of S runs as one sparse matrix: a row for each target, a column for each source, run after run."""
@@ -206,6 +224,16 @@ class Block:
     def mirrored(self) -> bool:
         """Whether each arc has its reverse, with the same value, so that the matrix is its own transpose."""
         return False
+
+    @cached_property
+    def by_length(self) -> ByLength:
+        """The rows."""
+        return ByLength.of(self.rowptr, self.runs)
+
+    @cached_property
+    def transposed_by_length(self) -> ByLength:
+        """The rows of the transposed matrix."""
+        return ByLength.of(self.transposed_rowptr, self.runs)
 
     @cached_property
     def col32(self) -> Tensor:

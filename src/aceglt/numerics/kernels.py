@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from aceglt.numerics import rng
 
 if TYPE_CHECKING:
     from aceglt.numerics.graph import Block, GraphBatch
+
+Gradients: TypeAlias = tuple[Tensor | None, Tensor]
+"""Of a sparse matrix's values, if asked for, and of what it is multiplied with."""
 
 with warnings.catch_warnings():  # torch says once per process that CSR tensors are in beta
     warnings.simplefilter("ignore")
@@ -22,6 +25,8 @@ class Kernels:
     """Sparse products and random draws. A backend overrides what it has a faster way for; the results are the same to
     rounding, and those of draws bit by bit."""
 
+    sparse_product: float = 1.0
+    """Share of non-zeros in X below which X·W is computed as a sparse product, where X is held sparse."""
     sparse_gradient: float = 0.04
     """Share of non-zeros in X below which Xᵀ·G is computed as a sparse product: its long rows reuse the cache less."""
 
@@ -40,11 +45,32 @@ class Kernels:
             self.product(left, dense, out[run])
         return out
 
+    def along(self, block: Block, values: Tensor, dense: Tensor) -> Tensor:
+        """[S, T, H] sums of dense [S, N, H] along a block's arcs, times their values [A]."""
+        width = dense.shape[-1]
+        out = dense.new_empty(block.runs, block.targets, width)
+        self.product(block.csr(values), dense.reshape(-1, width), out.view(-1, width))
+        return out
+
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
         """[A] inner products left[target] · right[source] for the arcs of a block, without an arcs × width tensor."""
         ones = left.new_ones(block.num_arcs)
         products: Tensor = torch.sparse.sampled_addmm(block.csr(ones), left, right.t(), beta=0.0).values()
         return products
+
+    def spread(
+        self, block: Block, values: Tensor, grad: Tensor, dense: Tensor | None, width: int, symmetric: bool
+    ) -> Gradients:
+        """Gradients of the values [A] of a block's arcs (with `dense` alone) and of what they were multiplied with,
+        dense [S·N, width], from those [S·T, width] of the product; `symmetric`: the matrix is its own transpose."""
+        to_values = None if dense is None else self.inner(block, grad, dense)
+        if symmetric:  # the values' order need not be gathered
+            return to_values, self.product(block.csr(values), grad)
+        return to_values, self.product(block.transposed_csr(values.index_select(0, block.transpose)), grad)
+
+    def matmul(self, left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
+        """A dense product, plus what is added [S, n, H], with its gradient."""
+        return torch.matmul(left, right) if added is None else torch.baddbmm(added, left, right)
 
     def linear(self, h: Tensor, weight: Tensor) -> Tensor:
         """[S, N, C] = h · weight, h [S, N, H] wide and weight [S, H, C] narrow."""
@@ -53,6 +79,14 @@ class Kernels:
     def normalised(self, batch: GraphBatch, edge_values: Tensor) -> Tensor | None:
         """[A] what `ops.normalise` defines, with its gradient; None where there is no shorter way."""
         return None
+
+    def soft_cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """[S] mean over nodes of the cross-entropy of outputs [S, n, C] to soft targets, with its gradient."""
+        return -(targets * outputs.log_softmax(dim=-1)).sum(dim=-1).mean(dim=1)
+
+    def fold(self, key: Tensor, value: int | Tensor) -> Tensor:
+        """See `rng.fold`."""
+        return rng.fold(key, value)
 
     def uniform(self, key: Tensor, n: int) -> Tensor:
         """See `rng.uniform`."""

@@ -209,10 +209,7 @@ class _Spmm(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, dense: Tensor, block: Block, own_transpose: bool) -> Tensor:
         ctx.block, ctx.own_transpose, ctx.shape = block, own_transpose, dense.shape
         ctx.save_for_backward(values, dense if ctx.needs_input_grad[0] else None)
-        width = dense.shape[-1]
-        out = dense.new_empty(block.runs, block.targets, width)
-        block.kernels.product(block.csr(values), dense.reshape(-1, width), out.view(-1, width))
-        return out
+        return block.kernels.along(block, values, dense)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
@@ -220,17 +217,11 @@ class _Spmm(torch.autograd.Function):
         values, dense = ctx.saved_tensors
         width = ctx.shape[-1]
         grad = grads[0].reshape(-1, width)
-        grad_values = grad_dense = None
-        if ctx.needs_input_grad[0]:
-            grad_values = block.kernels.inner(block, grad, dense.reshape(-1, width))
-        if ctx.needs_input_grad[1]:
-            grad_dense = grad.new_empty(ctx.shape)
-            if ctx.own_transpose:  # the values' order need not be gathered
-                transposed = block.csr(values)
-            else:
-                transposed = block.transposed_csr(values.index_select(0, block.transpose))
-            block.kernels.product(transposed, grad, grad_dense.view(-1, width))
-        return grad_values, grad_dense, None, None
+        dense = dense.reshape(-1, width) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return (None if dense is None else block.kernels.inner(block, grad, dense)), None, None, None
+        grad_values, grad_dense = block.kernels.spread(block, values, grad, dense, width, ctx.own_transpose)
+        return grad_values, grad_dense.view(ctx.shape), None, None
 
 
 class _RowSoftmax(torch.autograd.Function):

@@ -15,7 +15,7 @@ from threading import RLock
 import torch
 from torch import Tensor
 
-_FOLD = 0x5851F42D4C957F2D
+FOLD = 0x5851F42D4C957F2D
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -32,9 +32,9 @@ def keys(seeds: Sequence[int], *purpose: int | str, device: torch.device | str =
 def fold(key: Tensor, value: int | Tensor) -> Tensor:
     """New keys from old ones and a number (an epoch, a layer), on the device and without a host synchronisation."""
     if not key.is_cuda:  # a few numbers, for which the interpreter takes a tenth of the time of torch's operations
-        step = (int(value) + 1) * _FOLD
+        step = (int(value) + 1) * FOLD
         return torch.tensor([_mixed(number + step) for number in key.tolist()], dtype=torch.int64)
-    return _mix(key + ((value + 1) * _FOLD if isinstance(value, Tensor) else _signed((value + 1) * _FOLD)))
+    return _mix(key + ((value + 1) * FOLD if isinstance(value, Tensor) else _signed((value + 1) * FOLD)))
 
 
 def uniform(key: Tensor, n: int) -> Tensor:

@@ -221,7 +221,7 @@ class _Trainer:
     def _epoch(self) -> None:
         """Validate what the last epoch left, and train it for one more."""
         weights, edge_values = self._leaves()  # W times its scores, and the edges' scores (Equation 2)
-        key = rng.fold(self.key, 2 + self.progress.epoch)  # 0 and 1 are of the initial scores
+        key = self.backend.kernels.fold(self.key, 2 + self.progress.epoch)  # 0 and 1 are of the initial scores
         step = self._passes(key).step({**weights, **self.elements.buffers}, edge_values)
         judged, buffers = step.validate(), self.elements.buffers  # validation begins; `judged()` waits for it
         if buffers:  # the training pass changes them
@@ -254,7 +254,7 @@ class _Trainer:
         nodes of the pass that the problem is about; None is all."""
         if problem.contrast is None:
             outputs = step.outputs(Dropout(key))
-            return problem.loss(outputs if at is None else outputs[:, at], soft, rng.fold(key, _LOSS))
+            return problem.loss(outputs if at is None else outputs[:, at], soft, self.backend.kernels.fold(key, _LOSS))
         order = rng.permutation(rng.fold(key, _LOSS), problem.graph.num_nodes)
         return problem.contrast.loss(step.outputs(None), step.outputs(None, order), weights)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,11 +15,8 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone
 from aceglt.backends.base import Place, Start
 from aceglt.backends.fields import Fields, Passes
-from aceglt.backends.layers import ordered
 from aceglt.backends.reference import PlainElements, Reference
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Block
-from aceglt.numerics.kernels import Kernels
 
 
 @cache
@@ -35,58 +31,17 @@ def available() -> bool:
     return kernels is not None
 
 
-class TritonKernels(Kernels):
-    """Sums have a fixed order, so results repeat bit by bit."""
-
-    sparse_gradient = 0.13
-
-    def __init__(self) -> None:
-        from aceglt.backends.cuda import kernels  # here: it imports Triton
-
-        self._triton: Any = kernels
-
-    def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
-        if not left.is_sparse_csr:
-            return super().product(left, dense, out)
-        out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
-        self._triton.spmm(left, dense.contiguous(), out)
-        return out
-
-    def each_run(self, left: Tensor, right: Tensor) -> Tensor:
-        if not left.is_sparse_csr:
-            return torch.matmul(left, right)
-        runs, _, width = right.shape
-        out = right.new_empty(runs, left.shape[0], width)
-        self._triton.spmm(left, right.reshape(-1, width), out.view(-1, width), shared=True)
-        return out
-
-    def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
-        products: Tensor = self._triton.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
-        return products
-
-    def keep_mask(
-        self, key: Tensor, n: int, drop: float, dtype: torch.dtype = torch.bool, rows: Tensor | None = None
-    ) -> Tensor:
-        shape = (len(key), n) if rows is None else (len(key), len(rows), n)
-        out = torch.empty(shape, dtype=dtype, device=key.device)
-        self._triton.keep(key, out, rows, drop)
-        return out
-
-    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor:
-        """In one pass, and with a mask of a byte per element to keep for the gradient."""
-        shape = (h[0].numel(), None) if rows is None else (h.shape[2], rows)
-        mask = self.keep_mask(key, shape[0], drop, torch.bool, shape[1]).view(h.shape)
-        result: Tensor = torch.ops.aten.native_dropout_backward(h, mask, 1.0 / (1.0 - drop))
-        return result
-
-
 class Cuda(Reference):
     """All runs of a group share every kernel; nothing waits for the GPU inside an epoch."""
 
     name = "cuda"
 
-    def __init__(self) -> None:
-        self.kernels = TritonKernels()
+    def __init__(self, tensor_cores: bool = True) -> None:
+        """`tensor_cores` says whether dense products are in TF32."""
+        self.tensor_cores = tensor_cores
+        from aceglt.backends.cuda.operations import TritonKernels  # here: it imports Triton
+
+        self.kernels = TritonKernels(tensor_cores)
         self._fields = Fields(self.kernels)
 
     def afresh(self) -> Cuda:
@@ -94,16 +49,22 @@ class Cuda(Reference):
         made._fields = Fields(self.kernels)
         return made
 
+    @property
+    def description(self) -> str:
+        return f"{self.name} (TF32)" if self.tensor_cores else self.name
+
     def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
         """`fixed` says that edge values stay what they are."""
-        return ordered(backbone, fixed)
+        from aceglt.backends.cuda.networks import network
+
+        return network(backbone, fixed)
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> Passes:
         network = self.network(backbone, fixed=start.scoring is None)
-        return Passes(network, *self._fields.sites(network, train, val, start.masks.edges), self.kernels)
+        return CudaPasses(network, *self._fields.sites(network, train, val, start.masks.edges), self.kernels)
 
     def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
         from aceglt.backends.cuda.elements import FusedElements  # here: it imports Triton
@@ -112,6 +73,27 @@ class Cuda(Reference):
 
     def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
         return captured(epoch) if fixed and backbone.chain else epoch
+
+
+class CudaPasses(Passes):
+    """Validation on fields of its own runs beside the training pass: small kernels leave most of a GPU idle."""
+
+    _stream: torch.cuda.Stream | None = None
+
+    def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        if not self.train_site.features.x.is_cuda:  # Triton's interpreter
+            return super().beside(validate)
+        self._stream = self._stream or torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            outputs = validate()
+
+        def waited() -> Tensor:
+            torch.cuda.current_stream().wait_stream(stream)
+            return outputs
+
+        stream = self._stream
+        return waited
 
 
 def captured(function: Callable[[], None]) -> Callable[[], None]:

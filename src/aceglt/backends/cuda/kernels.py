@@ -1,9 +1,12 @@
-"""GPU kernels in Triton: sparse products and the fused update. Sums have a fixed order, so results repeat bit by bit.
+"""GPU kernels in Triton: sparse products, draws and the fused update. Sums have a fixed order, so results repeat bit by
+bit.
 
 Use them through `aceglt.backends.cuda`.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -11,17 +14,25 @@ import triton.language as tl
 from torch import Tensor
 
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Block, ByLength
+from aceglt.numerics.kernels import Gradients
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam
+_WIDE, _SHARED_WIDE = 256, 128  # columns of a product that a program makes; of X·W, so that its W stays in the cache
+_NARROW = 16  # columns of an output
+_MANY = 12  # entries of a row, on average, of which more are read at a time
 
 
-@triton.jit
-def _spmm_kernel(out, rowptr, col, values, dense, columns, width, ENTRIES: tl.constexpr, WIDTH: tl.constexpr):
+@triton.jit(do_not_specialize=["columns", "lines"])
+def _wide_kernel(
+    out, rowptr, col, values, dense, rows, columns, lines, width,
+    RELU: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """Some columns of one row of one run's result: the sum over the row's entries, in their order.
 
     Programs that run side by side work on the same columns, so that what they read of `dense` stays in the cache.
     """
-    row, run = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
+    row, run = tl.load(rows + tl.program_id(0)), tl.program_id(2).to(tl.int64)
     offset = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = offset < width
     source = dense + run * columns * width + offset
@@ -33,8 +44,78 @@ def _spmm_kernel(out, rowptr, col, values, dense, columns, width, ENTRIES: tl.co
             line = tl.load(col + start + step, mask=there, other=0).to(tl.int64)
             value = tl.load(values + start + step, mask=there, other=0.0)
             total += value * tl.load(source + line * width, mask=inside & there, other=0.0)
-    line = run * tl.num_programs(0) + row
-    tl.store(out + line * width + offset, total, mask=inside)
+    if RELU:
+        total = tl.maximum(total, 0.0)
+    tl.store(out + (run * lines + row) * width + offset, total, mask=inside)
+
+
+@triton.jit(do_not_specialize=["first_row", "count"])
+def _narrow_kernel(
+    out, rowptr, col, values, order, dense, rows, first_row, count, width,
+    TURNED: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Some narrow rows of about the same length: a program costs more to begin than one such row to compute."""
+    place = first_row + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    real = place < count
+    row = tl.load(rows + place, mask=real, other=0)
+    first = tl.load(rowptr + row, mask=real, other=0)
+    last = tl.load(rowptr + row + 1, mask=real, other=0)
+    offset = tl.arange(0, WIDTH)
+    total = tl.zeros([ROWS, ENTRIES, WIDTH], dtype=out.dtype.element_ty)
+    for start in range(0, tl.max(last - first), ENTRIES):
+        entry = (first + start)[:, None] + tl.arange(0, ENTRIES)[None, :]
+        there = entry < last[:, None]
+        line = tl.load(col + entry, mask=there, other=0).to(tl.int64)
+        if TURNED:
+            entry = tl.load(order + entry, mask=there, other=0)
+        value = tl.load(values + entry, mask=there, other=0.0)
+        both = there[:, :, None] & (offset < width)[None, None, :]
+        tile = tl.load(dense + line[:, :, None] * width + offset[None, None, :], mask=both, other=0.0)
+        total += value[:, :, None] * tile
+    result = tl.sum(total, axis=1)
+    if RELU:
+        result = tl.maximum(result, 0.0)
+    tl.store(out + row[:, None] * width + offset[None, :], result, mask=real[:, None] & (offset < width)[None, :])
+
+
+@triton.jit
+def _spread_kernel(
+    out, to_values, rowptr, col, order, values, grad, dense, rows, width,
+    SCORED: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """One source's row of the gradient of `dense`, and those of its arcs' values: a target is read once."""
+    row = tl.load(rows + tl.program_id(0)).to(tl.int64)
+    offset = tl.arange(0, WIDTH)
+    inside = offset < width
+    total = tl.zeros([WIDTH], dtype=out.dtype.element_ty)
+    if SCORED:
+        own = tl.load(dense + row * width + offset, mask=inside, other=0.0)
+    last = tl.load(rowptr + row + 1)
+    for start in range(tl.load(rowptr + row), last, ENTRIES):
+        entry = start + tl.arange(0, ENTRIES)
+        there = entry < last
+        target = tl.load(col + entry, mask=there, other=0).to(tl.int64)
+        place = tl.load(order + entry, mask=there, other=0)
+        value = tl.load(values + place, mask=there, other=0.0)
+        cells = target[:, None] * width + offset[None, :]
+        tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0)
+        total += tl.sum(tile * value[:, None], axis=0)
+        if SCORED:
+            tl.store(to_values + place, tl.sum(tile * own[None, :], axis=1), mask=there)
+    tl.store(out + row * width + offset, total, mask=inside)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _inner_kernel(out, row, col, left, right, count, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Inner products of narrow rows of `left` and `right`, an arc for each thread."""
+    arc = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = arc < count
+    target, source = tl.load(row + arc, mask=there, other=0), tl.load(col + arc, mask=there, other=0)
+    total = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+    for number in tl.static_range(COLUMNS):
+        a = tl.load(left + target * COLUMNS + number, mask=there, other=0.0)
+        total += a * tl.load(right + source * COLUMNS + number, mask=there, other=0.0)
+    tl.store(out + arc, total, mask=there)
 
 
 @triton.jit
@@ -59,6 +140,25 @@ def _sddmm_kernel(out, rowptr, col, left, right, width, ENTRIES: tl.constexpr, W
 
 
 @triton.jit
+def mixed(x, MIX_1, MIX_2):
+    """SplitMix64's finaliser of int64, as uint64."""
+    x = x.to(tl.uint64)
+    x = ((x ^ (x >> 30)).to(tl.int64) * MIX_1).to(tl.uint64)
+    x = ((x ^ (x >> 27)).to(tl.int64) * MIX_2).to(tl.uint64)
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def kept(row, key, hashes, threshold, GOLDEN, MIX_1, MIX_2, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """[ROWS, WIDTH] the first of what `rng.keep_mask` draws for rows of a matrix, with so many hashes for a row."""
+    word = row[:, None] * hashes + tl.arange(0, WIDTH // 4)[None, :]
+    x = mixed((word + 1) * GOLDEN + key, MIX_1, MIX_2)
+    lane = (x[:, :, None] >> (tl.arange(0, 4) * 16).to(tl.uint64)[None, None, :]) & 0xFFFF
+    lane = tl.reshape(lane.to(tl.int32), [ROWS, WIDTH])
+    return tl.where(lane >= 32768, lane - 65536, lane) >= threshold
+
+
+@triton.jit(do_not_specialize=["count", "threshold", "total"])
 def _keep_kernel(
     out, key, rows, count, width, total, GOLDEN, MIX_1, MIX_2, threshold, PICKED: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -70,13 +170,50 @@ def _keep_kernel(
     if PICKED:
         row = element // width
         element = tl.load(rows + row, mask=inside, other=0) * width + element - row * width
-    x = ((element // 4 + 1) * GOLDEN + tl.load(key + run, mask=inside, other=0)).to(tl.uint64)
-    x = ((x ^ (x >> 30)).to(tl.int64) * MIX_1).to(tl.uint64)
-    x = ((x ^ (x >> 27)).to(tl.int64) * MIX_2).to(tl.uint64)
-    x = x ^ (x >> 31)
+    x = mixed((element // 4 + 1) * GOLDEN + tl.load(key + run, mask=inside, other=0), MIX_1, MIX_2)
     lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
     lane = tl.where(lane >= 32768, lane - 65536, lane)
     tl.store(out + place, (lane >= threshold).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["added"])
+def _fold_kernel(out, key, value, added, FACTOR, MIX_1, MIX_2, runs, GIVEN: tl.constexpr, BLOCK: tl.constexpr):
+    """What `aceglt.numerics.rng.fold` makes of keys and a number, which is on the device if GIVEN."""
+    place = tl.arange(0, BLOCK)
+    if GIVEN:
+        added += tl.load(value)
+    x = mixed(tl.load(key + place, mask=place < runs, other=0) + added * FACTOR, MIX_1, MIX_2)
+    tl.store(out + place, x.to(tl.int64), mask=place < runs)
+
+
+@triton.jit(do_not_specialize=["count", "threshold"])
+def _drop_kernel(
+    out,
+    h,
+    key,
+    rows,
+    count,
+    width,
+    scale,
+    threshold,
+    GOLDEN,
+    MIX_1,
+    MIX_2,
+    PICKED: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Elements of some rows of one run that stay, scaled, and 0 for the others."""
+    row, run = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
+    offset = tl.arange(0, WIDTH)
+    both = (row < count)[:, None] & (offset < width)[None, :]
+    node = row
+    if PICKED:
+        node = tl.load(rows + row, mask=row < count, other=0)
+    stays = kept(node, tl.load(key + run), width // 4, threshold, GOLDEN, MIX_1, MIX_2, ROWS, WIDTH)
+    cells = (run * count + row)[:, None] * width + offset[None, :]
+    tile = tl.load(h + cells, mask=both, other=0.0)
+    tl.store(out + cells, tl.where(stays, tile * scale, 0.0), mask=both)
 
 
 @triton.jit
@@ -155,15 +292,62 @@ def _update_kernel(
     tl.store(value + place, v, mask=inside)
 
 
-def spmm(matrix: Tensor, dense: Tensor, out: Tensor, shared: bool = False) -> None:
-    """out = CSR matrix · dense, both [lines, width]; `shared` if one matrix serves all runs' lines."""
+@dataclass(frozen=True)
+class Matrix:
+    """A CSR matrix, for one run each or shared by all, and its rows by length."""
+
+    rowptr: Tensor
+    col: Tensor
+    values: Tensor
+    shape: tuple[int, int]
+    rows: ByLength
+    order: Tensor | None = None
+    """[A] where the value of each entry is; None where they are in the order of the entries."""
+
+
+def spmm(matrix: Matrix, dense: Tensor, out: Tensor, shared: bool = False, relu: bool = False) -> None:
+    """out = matrix · dense, both [lines, width], or its ReLU; `shared` if one matrix serves all runs' lines."""
     lines, width = out.shape
+    if not lines or not width:
+        return
     rows, columns = matrix.shape if shared else (lines, 0)
-    if lines and width:
-        wide = min(128, triton.next_power_of_2(width))
-        grid = (rows, triton.cdiv(width, wide), lines // rows)
-        parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
-        _spmm_kernel[grid](out, *parts, dense, columns, width, 8, wide, num_warps=1)
+    wide = triton.next_power_of_2(width)
+    if wide > _NARROW or shared:
+        wide = min(_SHARED_WIDE if shared else _WIDE, wide)
+        given = out, matrix.rowptr, matrix.col, matrix.values, dense, matrix.rows.all
+        grid = rows, triton.cdiv(width, wide), lines // rows
+        _wide_kernel[grid](*given, columns, rows, width, relu, 8, wide, num_warps=1)
+        return
+    order = matrix.col if matrix.order is None else matrix.order
+    read, long = (out, matrix.rowptr, matrix.col, matrix.values, order, dense, matrix.rows.all), matrix.rows.long
+    for first, last, group, entries in ((0, long, 1, 32), (long, lines, 16, 2)):
+        if last > first:
+            flags = first, last, width, matrix.order is not None, relu, group, entries, wide
+            _narrow_kernel[(triton.cdiv(last - first, group),)](*read, *flags, num_warps=1)
+
+
+def spread(block: Block, values: Tensor, grad: Tensor, dense: Tensor | None) -> Gradients:
+    """Gradients of the values [A] of a block's arcs (None without `dense`) and of what they were multiplied with,
+    dense [S·N, H], from those [S·T, H] of the product."""
+    width = grad.shape[1]
+    out = values.new_empty(block.runs * block.sources, width)
+    to_values = torch.empty_like(values) if dense is not None else None
+    if not out.numel():
+        return to_values, out
+    rows, transposed = block.transposed_by_length, (block.transposed_rowptr, block.transposed_col)
+    if width <= _NARROW:
+        spmm(Matrix(*transposed, values, (0, 0), rows, block.transpose), grad, out)
+        if to_values is not None and len(values):
+            ends = block.row, block.col, grad, dense, len(values)
+            _inner_kernel[(triton.cdiv(len(values), 128),)](to_values, *ends, width, 128)
+        return to_values, out
+    given = block.transpose, values, grad, out if dense is None else dense, rows.all
+    wide, entries = triton.next_power_of_2(width), 4 if len(values) > _MANY * len(out) else 2
+    _spread_kernel[(len(out),)](
+        *(out, out if to_values is None else to_values, *transposed, *given, width, dense is not None, entries, wide),
+        num_warps=max(1, wide // 512),
+    )
+    return to_values, out
 
 
 def sddmm(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -182,6 +366,28 @@ def keep(key: Tensor, out: Tensor, rows: Tensor | None, drop: float) -> None:
         grid, picked = (triton.cdiv(out.numel(), 1024),), rows is not None
         shape, constants = (out[0].numel(), out.shape[-1], out.numel()), (rng.GOLDEN, rng.MIX_1, rng.MIX_2)
         _keep_kernel[grid](out, key, rows if picked else key, *shape, *constants, rng.threshold(drop), picked, 1024)
+
+
+def fold(key: Tensor, value: int | Tensor) -> Tensor:
+    """New keys [S] from old ones and a number."""
+    out, given = torch.empty_like(key), isinstance(value, Tensor)
+    added = 1 if given else 1 + int(value)
+    sizes = len(key), given, triton.next_power_of_2(max(1, len(key)))
+    _fold_kernel[(1,)](out, key, value if given else key, added, rng.FOLD, rng.MIX_1, rng.MIX_2, *sizes)
+    return out
+
+
+def drop(key: Tensor, h: Tensor, rows: Tensor | None, p: float) -> Tensor:
+    """h [S, n, width] with what `keep` keeps of it scaled up, and 0 elsewhere; the width is divisible by 4."""
+    out, (runs, count, width) = torch.empty_like(h), h.shape
+    if out.numel():
+        wide = triton.next_power_of_2(width)
+        lines = max(1, 2048 // wide)
+        _drop_kernel[(triton.cdiv(count, lines), runs)](
+            *(out, h, key, key if rows is None else rows, count, width, 1.0 / (1.0 - p), rng.threshold(p)),
+            *(rng.GOLDEN, rng.MIX_1, rng.MIX_2, rows is not None, lines, wide),
+        )
+    return out
 
 
 class Adam:
