@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import resource
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -405,8 +407,9 @@ class _Runner:
             self.kept[state.level] = tickets
             self._drop_tickets(summarise(self.search, state, finished=False))
             return
-        for ticket in tickets:
-            ticket.save(self.run.ticket(ticket.level, ticket.seed))
+        run, workers = self.run, min(len(tickets), os.cpu_count() or 1)
+        with ThreadPoolExecutor(workers) as pool:  # to pack and hash them takes longer than a level on a GPU
+            list(pool.map(lambda ticket: ticket.save(run.ticket(ticket.level, ticket.seed)), tickets))
 
     def _ticket(self, state: State, params: Params, i: int) -> Ticket:
         assert state.masks is not None
