@@ -1,68 +1,99 @@
 """The least time that an epoch of score training can take: what must be computed and moved, over what the machine can.
 
-Counted for the two-layer backbones with one message width (GCN, GIN), per run, in the state before anything is pruned.
-With P weights, H hidden units, C outputs; n1 nodes whose hidden values are needed and n2 nodes that these read; z
-non-zero features of those n2 nodes; a1 and a2 arcs into the n1 nodes and into the outputs; each for training (t) and
-for validation (v):
+Counted for stacks of layers without attention (GCN, GIN, GraphSAGE) of any depth, per run, in the state before anything
+is pruned. A layer with H units and I inputs has n targets, m sources and a arcs, in training (3 passes: forward, and
+back to weights and inputs) and in validation (1 pass). Training reads the receptive field of the labels, with the
+teacher's signal all nodes; then validation shares the first layer with it.
 
-- operations, two for each multiply-add: X·W (z_t + z_v)·H, its gradient z_t·H, messages (a1_t + a1_v)·H, their
-  gradients by hidden values and by scores 2·a1_t·H, the second layer n1·H·C three times in training and once in
-  validation, and its messages a2·C likewise;
-- bytes, four for each number: the fused update reads weights, scores, four moments and the gradient and writes all but
-  the gradient, and the product of weights and scores (14 P); that product is read by training and by validation, and
-  its gradient is written (3 P); X·W, the hidden layer and in training the gradients of both are written once and read
-  once (2·H·(2·(n1_t + n2_t) + n1_v + n2_v)); the features' values and column numbers are read three times.
+- Multiply-adds, two operations each: products m·I·H and messages a·H for each pass, or n·I·H and a·I, whichever is
+  less; z·H in place of m·I·H for sparse features with z non-zeros. Features have no gradient: 2 passes in training.
+  Dense products are over the rate of the precision that they are in (TF32 on a GPU), all others over float32's.
+- Numbers of four bytes: the fused update reads weights, scores, four moments and the gradient and writes all but the
+  gradient, and the product of weights and scores; that product is read by training and by validation, and its gradient
+  is written: 17 for each weight. What a layer multiplies and what it sums is written and read once, (m + n)·H, and in
+  training so are the gradients of both. Features are read in every pass over them, sparse ones with their columns; soft
+  targets once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aceglt.backbones.base import Backbone
-from aceglt.problems.base import Problem, Split
+from aceglt.backbones.base import Backbone, Stage
+from aceglt.numerics.features import Features
+from aceglt.numerics.graph import Block
+from aceglt.problems.base import Problem
 
 
 @dataclass(frozen=True)
 class Work:
     """What one epoch of one run must do."""
 
-    operations: int
+    products: int
+    """Operations of dense products."""
+    others: int
+    """Operations beside them."""
     bytes: int
 
     def floor_ms(self, rates: dict[str, float], runs: int) -> float:
-        seconds = max(self.operations / rates["operations_per_s"], self.bytes / rates["bytes_per_s"])
-        return runs * seconds * 1e3
+        computed = self.products / rates["products_per_s"] + self.others / rates["operations_per_s"]
+        return runs * max(computed, self.bytes / rates["bytes_per_s"]) * 1e3
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Sizes of a pass over the part of the graph that a split depends on."""
+class _Count:
+    """Multiply-adds of dense products and of others in one pass, and the numbers that it leaves."""
 
-    n1: int
-    n2: int
-    z: int
-    a1: int
-    a2: int
+    products: int
+    others: int
+    numbers: int
 
 
-def work(problem: Problem, backbone: Backbone) -> Work:
-    hidden, out = backbone.aggregation_widths
-    t, v = _part(problem, backbone, "train"), _part(problem, backbone, "val")
-    adds = (2 * t.z + v.z) * hidden + (3 * t.a1 + v.a1) * hidden
-    adds += (3 * t.n1 + v.n1) * hidden * out + (3 * t.a2 + v.a2) * out
-    numbers = 17 * backbone.prunable.size + 2 * (2 * t.z + v.z)
-    numbers += 2 * hidden * (2 * (t.n1 + t.n2) + v.n1 + v.n2)
-    return Work(2 * adds, 4 * numbers)
+def work(problem: Problem, backbone: Backbone, teacher: bool = False) -> Work:
+    """Of an epoch that trains scores on labels, or on the teacher's signal."""
+    first, products, others, numbers = backbone.chain[0], 0, 0, 17 * backbone.prunable.size
+    for training in (True, False):
+        blocks, features = _read(problem, backbone, training, teacher)
+        for number, stage in enumerate(backbone.chain):
+            passes, kept = (3, 2) if training else (1, 1)
+            if number == 0:
+                if teacher and not training:
+                    numbers += first.units * blocks[0].targets
+                    continue
+                if features.csr is None:
+                    products += kept * features.shape[0] * features.shape[1] * first.units
+                    numbers += kept * features.shape[0] * features.shape[1]
+                else:
+                    others, numbers = others + kept * features.nnz * first.units, numbers + 2 * kept * features.nnz
+                others += passes * blocks[0].num_arcs * first.units
+                numbers += 2 * kept * first.units * (blocks[0].targets + blocks[0].sources)
+                continue
+            count = _stage(stage, blocks[min(number, len(blocks) - 1)])
+            products, others = products + passes * count.products, others + passes * count.others
+            numbers += 2 * kept * count.numbers
+    if teacher:
+        numbers += problem.graph.num_nodes * problem.out_features
+    return Work(2 * products, 2 * others, 4 * numbers)
 
 
-def _part(problem: Problem, backbone: Backbone, split: Split) -> _Part:
-    graph, features = problem.graph, problem.features
-    alive = problem.graph.edges.new_ones(1, graph.num_edges).bool()
-    batch = graph.batch(alive, backbone.self_loops)
-    nodes = problem.reads(split)
-    if nodes is None:
-        return _Part(graph.num_nodes, graph.num_nodes, features.nnz, batch.num_arcs, batch.num_arcs)
-    field = graph.field(nodes, 2)
+def _stage(stage: Stage, block: Block) -> _Count:
+    inputs, units, n, m, arcs = stage.inputs, stage.units, block.targets, block.sources, block.num_arcs
+    own = len(stage.roots) * n * inputs * units
+    if not stage.messages:
+        return _Count(n * inputs * units, 0, n * units)
+    before = _Count(own + m * inputs * units, arcs * units, (m + n) * units)
+    after = _Count(own + n * inputs * units, arcs * inputs, n * (inputs + units))
+    return min(before, after, key=lambda count: count.products + count.others)
+
+
+def _read(problem: Problem, backbone: Backbone, training: bool, teacher: bool) -> tuple[Sequence[Block], Features]:
+    """What the layers with messages pass them over, and the features that the first one reads."""
+    graph, steps = problem.graph, sum(stage.messages for stage in backbone.chain)
+    batch = graph.batch(graph.edges.new_ones(1, graph.num_edges).bool(), backbone.self_loops)
+    nodes = problem.reads("train" if training else "val")
+    if nodes is None or (teacher and training):
+        return [batch] * steps, problem.features
+    field = graph.field(nodes, steps)
     batch = batch.within(field)
-    _, n1, n2 = field.sizes
-    return _Part(n1, n2, features.rows(field.nodes).nnz, batch.layer(0).num_arcs, batch.layer(1).num_arcs)
+    return [batch.layer(number) for number in range(steps)], problem.features.rows(field.nodes)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from aceglt.backends import kernels
 from aceglt.backends.cpu.kernels import compiled_module
 
 
@@ -31,14 +32,20 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def rates(device: str) -> dict[str, float]:
-    """Bytes read and written per second in a large copy, and operations per second in a product of large matrices."""
+    """Bytes read and written per second in a large copy, and operations per second in a product of large matrices, in
+    float32 and as trainings compute them: a GPU's are in TF32."""
     source = torch.ones(1 << 26, device=device)  # 256 MiB: no cache holds it
     target = torch.empty_like(source)
     copy = fastest(lambda: target.copy_(source), device, 5)
     side = 2048 if device == "cpu" else 8192
     left, right = torch.rand(2, side, side, device=device)
     product = fastest(lambda: left @ right, device, 5)
-    return {"bytes_per_s": 2 * source.nbytes / copy, "operations_per_s": 2 * side**3 / product}
+    multiply = kernels(torch.device(device).type).matmul
+    trained = fastest(lambda: multiply(left, right), device, 5)
+    rate = 2 * side**3
+    return {
+        "bytes_per_s": 2 * source.nbytes / copy, "operations_per_s": rate / product, "products_per_s": rate / trained
+    }  # fmt: skip
 
 
 def fastest(work: Callable[[], Any], device: str, repeat: int) -> float:

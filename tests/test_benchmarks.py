@@ -17,7 +17,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import deep, epoch, floor, growth, levels
 from benchmarks.reference import Reference
 
-RATES = {"bytes_per_s": 1e9, "operations_per_s": 1e9}
+RATES = {"bytes_per_s": 1e9, "operations_per_s": 1e9, "products_per_s": 4e9}
 
 
 @pytest.fixture
@@ -68,12 +68,28 @@ def test_the_floor_counts_what_is_written_down() -> None:
     problem: Any = tiny_problem()
     backbone = build("gcn", problem.x.shape[1], problem.out_features, 8)
     whole: Any = SimpleNamespace(graph=problem.graph, features=problem.features, reads=lambda split: None)
-    nodes, z = problem.graph.num_nodes, problem.features.nnz
+    nodes, z = problem.graph.num_nodes, problem.x.numel()  # the features are dense
     arcs, out, p = 2 * problem.graph.num_edges + nodes, problem.out_features, backbone.prunable.size
     work = floor.work(whole, backbone)
-    assert work.operations == 2 * (3 * z * 8 + 4 * arcs * 8 + 4 * nodes * 8 * out + 4 * arcs * out)
-    assert work.bytes == 4 * (17 * p + 6 * z + 2 * 8 * 6 * nodes)
-    assert work.floor_ms(RATES, 2) == pytest.approx(2e3 * max(work.operations, work.bytes) / 1e9)
+    assert work.products == 2 * (3 * z * 8 + 4 * nodes * 8 * out)
+    assert work.others == 2 * (4 * arcs * 8 + 4 * arcs * out)
+    assert work.bytes == 4 * (17 * p + 3 * z + 6 * 2 * (8 + out) * nodes)
+    computed = work.products / 4e9 + work.others / 1e9
+    assert work.floor_ms(RATES, 2) == pytest.approx(2e3 * max(computed, work.bytes / 1e9))
+
+
+def test_with_a_teacher_validation_shares_the_first_layer() -> None:
+    problem: Any = tiny_problem()
+    backbone = build("gcn", problem.x.shape[1], problem.out_features, 8, layers=3, output="linear")
+    whole: Any = SimpleNamespace(**{name: getattr(problem, name) for name in ("graph", "features", "out_features")})
+    whole.reads = lambda split: None
+    nodes, width, out = problem.graph.num_nodes, problem.x.shape[1], problem.out_features
+    arcs = 2 * problem.graph.num_edges + nodes
+    work = floor.work(whole, backbone, teacher=True)
+    assert work.products == 2 * nodes * (2 * width * 8 + 4 * (2 * 8 * 8 + 8 * out))
+    assert work.others == 2 * arcs * 8 * (3 + 2 * 4)
+    kept = 2 * 2 * 2 * 8 + 8 + 2 * 3 * (2 * 2 * 8 + out)  # first layer, read once more; two more and the outputs
+    assert work.bytes == 4 * (17 * backbone.prunable.size + nodes * (2 * width + kept + out))
 
 
 def test_the_reference_computes_a_gcn_and_learns() -> None:
@@ -101,8 +117,10 @@ def test_a_deep_epoch_is_measured_beside_pyg(
     backbone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(deep, "problem_of", lambda name, data_root, device: tiny_problem())
+    monkeypatch.setattr("benchmarks.machine.rates", lambda device: RATES)
     deep.main(["--backbone", backbone, "--hidden", "8", "--rounds", "1", "--epochs", "1", "--seeds", "2"])
     shown = capsys.readouterr().out
     assert "PyG, edge_index" in shown
     assert ("PyG, CSR" in shown) is (backbone == "gcn")
-    assert "aceglt" in shown
+    assert "aceglt, scores with a teacher" in shown
+    assert ("floor of" in shown) is (backbone != "gat")

@@ -34,6 +34,8 @@ NOT_RUN = {
     ),
     "python -m benchmarks.scaling --json scaling.json": "takes minutes",
     "python -m benchmarks.dense amazon-photo --device cuda": "needs a GPU",
+    "python -m benchmarks epoch --device cuda --backbones gcn --runs 10": "needs a GPU",
+    "python -m benchmarks.deep --device cuda --dataset amazon-computers --seeds 5": "needs a GPU",
     "aceglt search --backbone my_module:MyModel": "needs the user's own file; test_own_search.py runs such a command",
     "aceglt evaluate TICKET --backbone my_module:MyModel": "likewise",
     "aceglt predict RUN --backbone my_module:MyModel --out predictions.csv": "tests/tickets/test_own.py runs it",
