@@ -44,7 +44,9 @@ def save(path: Path, state: State) -> None:
     tensors = {
         f"{name}.{side}": storage.pack(of.of(side)) for name, of in masks.items() if of is not None for side in SIDES
     }
-    tensors |= {f"{n}.unseen": of.unseen.byte() for n, of in masks.items() if of is not None and of.unseen is not None}
+    tensors |= {
+        f"{n}.unseen": of.unseen.byte().cpu() for n, of in masks.items() if of is not None and of.unseen is not None
+    }
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
