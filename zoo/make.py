@@ -21,7 +21,6 @@ TICKETS: dict[str, dict[str, Any]] = {
     "cora-gcn": {"dataset": "cora", "prune_model": 0.4},
     "cora-gcn-edges": {"dataset": "cora", "axis": "graph", "prune_graph": 0.1},
     "citeseer-sage": {"dataset": "citeseer", "backbone": "sage", "prune_model": 0.4},
-    "pubmed-gcn": {"dataset": "pubmed", "prune_model": 0.4},
 }
 
 
