@@ -12,6 +12,9 @@ for validation (v):
   the gradient, and the product of weights and scores (14 P); that product is read by training and by validation, and
   its gradient is written (3 P); X·W, the hidden layer and in training the gradients of both are written once and read
   once (2·H·(2·(n1_t + n2_t) + n1_v + n2_v)); the features' values and column numbers are read three times.
+
+With the teacher's signal, training reads all nodes. Validation then needs no product with the features, no messages of
+the first layer and no hidden values of its own: what is left of it is the second layer without dropout.
 """
 
 from __future__ import annotations
@@ -45,21 +48,26 @@ class _Part:
     a2: int
 
 
-def work(problem: Problem, backbone: Backbone) -> Work:
+def work(problem: Problem, backbone: Backbone, teacher: bool = False) -> Work:
+    """Of score training on labels, or with the teacher's signal beside them."""
     hidden, out = backbone.aggregation_widths
-    t, v = _part(problem, backbone, "train"), _part(problem, backbone, "val")
+    t, v = _part(problem, backbone, None if teacher else "train"), _part(problem, backbone, "val")
+    passes = 16 if teacher else 17  # over the weights; validation reads none of its own
+    if teacher:
+        v = _Part(v.n1, 0, 0, 0, v.a2)
     adds = (2 * t.z + v.z) * hidden + (3 * t.a1 + v.a1) * hidden
     adds += (3 * t.n1 + v.n1) * hidden * out + (3 * t.a2 + v.a2) * out
-    numbers = 17 * backbone.prunable.size + 2 * (2 * t.z + v.z)
-    numbers += 2 * hidden * (2 * (t.n1 + t.n2) + v.n1 + v.n2)
+    numbers = passes * backbone.prunable.size + 2 * (2 * t.z + v.z)
+    numbers += 2 * hidden * (2 * (t.n1 + t.n2) + (0 if teacher else v.n1 + v.n2))
     return Work(2 * adds, 4 * numbers)
 
 
-def _part(problem: Problem, backbone: Backbone, split: Split) -> _Part:
+def _part(problem: Problem, backbone: Backbone, split: Split | None) -> _Part:
+    """None is all nodes."""
     graph, features = problem.graph, problem.features
     alive = problem.graph.edges.new_ones(1, graph.num_edges).bool()
     batch = graph.batch(alive, backbone.self_loops)
-    nodes = problem.reads(split)
+    nodes = problem.reads(split) if split is not None else None
     if nodes is None:
         return _Part(graph.num_nodes, graph.num_nodes, features.nnz, batch.num_arcs, batch.num_arcs)
     field = graph.field(nodes, 2)

@@ -37,7 +37,7 @@ def test_epochs_and_growth_are_recorded_and_drawn(tiny: None, tmp_path: Path) ->
     benchmarks.main([*arguments, "--edges", "2000,4000", "--json", str(record_file), "--plots", str(tmp_path)])
     record = json.loads(record_file.read_text())
     gcn, gat = record["epoch"]["rows"]
-    assert {"train_ms", "labels_ms", "teacher_ms", "peak_mib", "floor_ms", "reference_over_ours"} <= gcn.keys()
+    assert {"train_ms", "labels_ms", "teacher_ms", "peak_mib", "floor_ms", "teacher_over_floor"} <= gcn.keys()
     assert "floor_ms" not in gat
     assert record["epoch"]["reference"][0]["reference_ms"] > 0
     assert [row["edges"] for row in record["growth"]["rows"]] == sorted(
@@ -73,6 +73,9 @@ def test_the_floor_counts_what_is_written_down() -> None:
     work = floor.work(whole, backbone)
     assert work.operations == 2 * (3 * z * 8 + 4 * arcs * 8 + 4 * nodes * 8 * out + 4 * arcs * out)
     assert work.bytes == 4 * (17 * p + 6 * z + 2 * 8 * 6 * nodes)
+    taught = floor.work(whole, backbone, teacher=True)
+    assert taught.operations == 2 * (2 * z * 8 + 3 * arcs * 8 + 4 * nodes * 8 * out + 4 * arcs * out)
+    assert taught.bytes == 4 * (16 * p + 4 * z + 2 * 8 * 4 * nodes)
     assert work.floor_ms(RATES, 2) == pytest.approx(2e3 * max(work.operations, work.bytes) / 1e9)
 
 
