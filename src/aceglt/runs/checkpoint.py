@@ -111,7 +111,9 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
     real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
     chosen = (state.selected.masks, state.selected.handed_on) if state.selected else ()
-    tensors = [*real, *(part for masks in (state.masks, state.handed_on, *chosen) for part in of(masks).values())]
+    every = [masks for masks in (state.masks, state.handed_on, *chosen) if masks is not None]
+    tensors = [*real, *(part for masks in every for part in of(masks).values())]
+    tensors += [masks.unseen for masks in every if masks.unseen is not None]
     if any(len(values) != runs for values in [*lists, *tensors]):
         raise ValueError(f"it is not of {runs} run(s)")
     if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):
