@@ -311,6 +311,7 @@ def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None
     With --format ticket, a small ticket file for inference: without initial weights and dead edges.
     """
     from aceglt.files import check_output
+    from aceglt.tickets.export import FORMATS
 
     loaded = _ticket(ticket)
     if format == "ticket":
@@ -320,6 +321,8 @@ def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None
         return
     if half:
         raise ConfigError("--half is for --format ticket")
+    if format not in FORMATS:
+        raise ConfigError(f"unknown format '{format}'; known are {', '.join([*FORMATS, 'ticket'])}")
     path = loaded.export(out, format, backbone)
     say(f"exported: {path} (see its README.md)")
 
