@@ -105,6 +105,15 @@ def test_no_weight_of_the_compact_model_is_dead(case: str) -> None:
     assert "sparse weight" not in " ".join(model.kernels.values())
 
 
+def test_a_printed_model_says_how_wide_it_is() -> None:
+    ticket = ticket_of("gcn of two layers", "units")
+    first, second = ticket.state_dict().values()
+    units = int((first != 0).any(dim=0).sum())
+    inputs, outputs = len(first), second.shape[1]
+    assert f"({inputs}, {units}, non-zero={inputs * units})" in repr(ticket.model())
+    assert f"({units}, {outputs}, non-zero={units * outputs})" in repr(ticket.model())
+
+
 def test_a_search_by_units_gives_tickets_whose_predictions_were_measured(tmp_path: Path) -> None:
     data = graph()
     result = aceglt.search(

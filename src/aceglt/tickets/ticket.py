@@ -143,6 +143,7 @@ class Ticket:
                 f"val      {shown['val']} (dense {shown['dense_val']})",
                 f"test     {shown['test']} (dense {shown['dense_test']})",
                 f"graph    {self.graph.num_nodes:,} nodes, fingerprint {self.fingerprint}",
+                *(["saved    for inference: without initial weights and dead edges"] if self.initial is None else []),
             ]
         )
 
