@@ -375,8 +375,8 @@ class Ticket:
         """
         if dataset is None and self.config.dataset == "data":
             raise ConfigError(
-                "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
-                ".npz file"
+                "the ticket was found on a graph given in Python; say where it is, with --dataset and the name of a "
+                "dataset or of an .npz file (datasets.save_npz writes one)"
             )
         if dataset is not None:
             return datasets.read(dataset, data_root)
