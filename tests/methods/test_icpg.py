@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,10 @@ def test_predictions_are_those_that_the_search_tested(found: aceglt.SearchResult
 
 
 def test_a_ticket_is_evaluated_without_the_unseen_edges_it_prunes(found: aceglt.SearchResult, data: Data) -> None:
-    assert len(aceglt.evaluate(found.tickets[-1], data, seeds=2, device="cpu", progress=False).ticket.val) == 2
+    ticket = found.tickets[-1]
+    with_all = replace(ticket, masks=replace(ticket.masks, unseen=None))
+    pruned, whole = (aceglt.evaluate(t, data, seeds=2, device="cpu", progress=False).ticket for t in (ticket, with_all))
+    assert pruned != whole
 
 
 def test_seeds_that_are_added_keep_the_unseen_edges_of_all(

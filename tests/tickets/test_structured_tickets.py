@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import assert_close, random_ticket
+from ticket_samples import alive_arcs, assert_close, random_ticket
 from torch import Tensor
 
 import aceglt
@@ -22,7 +22,6 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.masks import Masks
 from aceglt.pruning.structure import build_units
 from aceglt.tickets.compact import MeasuredLinear
-from aceglt.tickets.export import alive_arcs
 
 BACKBONES = ("gcn", "sage", "gin", "gat")
 NORMS = ("none", "layer", "batch")
