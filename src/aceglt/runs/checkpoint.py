@@ -27,6 +27,8 @@ _RECORD = {
     "select_epochs": COUNT,
     "diagnostics": OBJECT,
 }
+_LATER = {"structure": ({"weights": [COUNT], "macs": [COUNT], "units": OBJECT},), "unseen": (COUNT,)}
+"""What records of earlier files lack."""
 _PAYLOAD = {
     "dense": (_OUTCOME,),
     "records": [_RECORD],
@@ -109,6 +111,7 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
             raise ValueError(f"importance of shape {list(values.shape)} for {getattr(total, side)} elements")
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    lists += [s[name] for record in state.records if (s := record.structure) for name in ("weights", "macs")]
     real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
     chosen = (state.selected.masks, state.selected.handed_on) if state.selected else ()
     every = [masks for masks in (state.masks, state.handed_on, *chosen) if masks is not None]
@@ -127,5 +130,6 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:
+    schema.check({**dict.fromkeys(_LATER), **values}, _LATER, "checkpoint: a level")
     parts = {"alive": Counts(**values["alive"]), "outcome": Outcome(**values["outcome"])}
     return LevelRecord(**{**values, **parts})
