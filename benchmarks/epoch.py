@@ -53,8 +53,8 @@ def measure(name: str, backbone_name: str, runs: int, rates: dict[str, float], *
         row[kind] = round(per_epoch(train, device) * 1e3, 2)
         if "scoring" in options and not any(stage.attends for stage in backbone.chain):
             least = floor.work(problem, backbone, "soft" in options).floor_ms(rates, runs)
-            name = "teacher_" if "soft" in options else ""
-            row |= {f"{name}floor_ms": round(least, 2), f"{name}over_floor": round(row[kind] / least, 1)}
+            prefix = "teacher_" if "soft" in options else ""
+            row |= {f"{prefix}floor_ms": round(least, 2), f"{prefix}over_floor": round(row[kind] / least, 1)}
     row["peak_mib"] = peak_mib(device)
     return row
 

@@ -16,7 +16,7 @@ from aceglt.config import resolve
 from aceglt.files import write_atomic
 from aceglt.reproduction.tables import csv_rows
 from aceglt.searches.statistics import mean_std
-from study.tune import Line, folded, read, search_fold
+from study.tune import Line, folded, read, readings, search_fold
 
 RECORD = Path("results/tuning-equal.csv")
 STEPS, SEEDS = 5, 5
@@ -95,10 +95,7 @@ def search(task: Mapping[str, Any]) -> Line:
     settings = {**{name: published[name] for name in _TABLE_S2}, **grid(task["method"])[task["settings"]]}
     data = folded(datasets.load(dataset, task["data_root"]), int(task["fold"]))
     result = search_fold(data, device=task["device"], **fixed, **settings)
-    steps = [mean_std(level["val"])[0] for level in result["levels"]]
-    numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
-    readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
-    return {**{head: task[head] for head in _HEADS[:5]}, "seeds": str(SEEDS), **readings}
+    return {**{head: task[head] for head in _HEADS[:5]}, "seeds": str(SEEDS), **readings(result)}
 
 
 def write(lines: Sequence[Line], record: Path = RECORD) -> None:

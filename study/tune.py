@@ -91,12 +91,17 @@ def tune(
     data = datasets.load(dataset, data_root) if missing else None
     for line in missing:
         result = search(folded(data, int(line["fold"])), device=device, **chosen)
-        steps = [mean_std(level["val"])[0] for level in result["levels"]]
-        numbers = (mean_std(result["dense"]["val"])[0], mean_std(steps)[0], *steps)
-        readings = dict(zip(_NUMBERS, (f"{100 * number:.2f}" for number in numbers), strict=True))
-        lines.append({**line, "device": device, **readings})
+        lines.append({**line, "device": device, **readings(result)})
         write_atomic(record, csv_rows(_HEADS, [[old.get(head, "") for head in _HEADS] for old in lines]).encode())
     return [old for old in lines if any(line.items() <= old.items() for line in asked)]
+
+
+def readings(result: Mapping[str, Any]) -> Line:
+    """Validation metrics in percent: dense, the mean over the steps, and each step."""
+    steps = [mean_std(level["val"])[0] for level in result["levels"]]
+    numbers = {"dense": mean_std(result["dense"]["val"])[0], "mean": mean_std(steps)[0]}
+    numbers |= {f"step {i + 1}": step for i, step in enumerate(steps)}
+    return {name: f"{100 * number:.2f}" for name, number in numbers.items()}
 
 
 def read(record: Path = RECORD) -> list[Line]:

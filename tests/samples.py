@@ -107,3 +107,14 @@ def labels_data(seed: int = 0) -> Any:
     labels[torch.rand(labels.shape, generator=generator(seed + 1)) < 0.2] = torch.nan
     data.y = labels
     return data
+
+
+def step_by_hand(
+    adam: torch.optim.Optimizer, losses: list[Tensor], leaves: Sequence[Tensor], on_weights: float, on_edges: float
+) -> None:
+    """A step on the mean of losses; `leaves` are weights, their scores and those of edges, both with an L1 term."""
+    grads = torch.autograd.grad(torch.stack(losses).mean(), leaves)
+    penalties = (0.0, on_weights, on_edges)
+    for leaf, grad, penalty in zip(leaves, grads, penalties, strict=True):
+        leaf.grad = grad + penalty * leaf.sign()
+    adam.step()

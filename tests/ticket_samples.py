@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from search_samples import graph
+from torch import Tensor
 
 from aceglt import Ticket
 from aceglt.backbones import Params, build
@@ -15,6 +16,7 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.searches.levels import inference_macs
+from aceglt.tickets.export import alive_graph
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 DEEP: dict[str, dict[str, Any]] = {
@@ -85,3 +87,8 @@ def assert_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float) ->
     """Within a tolerance relative to the largest of those wanted."""
     assert found.shape == wanted.shape
     assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
+
+
+def alive_arcs(ticket: Ticket) -> Tensor:
+    """PyG's edge_index [2, A] of the ticket's alive edges, an undirected one in both directions."""
+    return alive_graph(ticket)["edge_index"]

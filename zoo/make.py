@@ -21,7 +21,6 @@ TICKETS: dict[str, dict[str, Any]] = {
     "cora-gcn": {"dataset": "cora", "prune_model": 0.4},
     "cora-gcn-edges": {"dataset": "cora", "axis": "graph", "prune_graph": 0.1},
     "citeseer-sage": {"dataset": "citeseer", "backbone": "sage", "prune_model": 0.4},
-    "pubmed-gcn": {"dataset": "pubmed", "prune_model": 0.4},
 }
 
 
@@ -84,9 +83,8 @@ those here.
 """
 
 
-def main() -> None:
-    for name in sys.argv[1:] or TICKETS:
-        make(name)
+def refresh() -> None:
+    """Write README.md and SHA256SUMS from what is there."""
     (HERE / "README.md").write_text(overview(), encoding="utf-8")
     files = [path for name in TICKETS if (path := HERE / name / "ticket.safetensors").exists()]
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(HERE)}" for path in files]
@@ -94,4 +92,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or TICKETS:
+        make(name)
+    refresh()

@@ -32,7 +32,7 @@ from aceglt.methods import Method
 from aceglt.methods.base import batches
 from aceglt.methods.build import build_method
 from aceglt.problems import build_problem
-from aceglt.problems.checks import say_one_way
+from aceglt.problems.checks import say_one_way, say_unread
 from aceglt.problems.own import customise
 from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.result import SearchResult
@@ -152,6 +152,8 @@ def search(
             say_one_way(source, config.dataset)
         problem = customise(problem, own.loss, own.metric, ("val", "test") if config.test else ("val",))
         backbone = build_backbone(config, problem, own)
+        if not backbone.edge_features and processes.leads() and config.dataset.lower() not in datasets.KNOWN:
+            say_unread(problem.graph, config.dataset)
         _check_processes(config, backbone)
         if own.prunable is not None:
             config = config.replace(prunable=tuple(name for name, _ in backbone.prunable.shapes))

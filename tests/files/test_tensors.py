@@ -72,7 +72,7 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
     assert "no such file" in _refusal(tmp_path / "nothing")
-    assert "no such file" in _refusal(tmp_path)
+    assert "is a folder; name the file in it" in _refusal(tmp_path)
 
 
 def test_a_file_of_another_kind_is_refused_with_the_given_error(tmp_path: Path) -> None:

@@ -584,7 +584,8 @@ def read_process(given: tuple[torch.dtype, str, Mapping[str, str], int]) -> None
     """Searches there are refused, or find what they find in peace."""
     dtype, mode, variables, threads = given
     expected = [noisy_alone(seed) for seed in range(threads)]
-    safe = {name: os.fsencode(value).decode(errors="surrogateescape") for name, value in variables.items()}
+    raw = {name: value.encode(errors="surrogatepass") for name, value in variables.items()}
+    safe = {name: value.decode(errors="surrogateescape") for name, value in raw.items()}
     with mock.patch.dict(os.environ, safe):
         torch.set_default_dtype(dtype)
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from contract import equal
 from samples import sparse_split_data, tiny_problem
 from torch_geometric.data import Data
 
@@ -16,6 +18,8 @@ from aceglt.methods import Icpg
 from aceglt.methods.icpg import masked
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import share
+from aceglt.runs import checkpoint
+from aceglt.runs.directory import RunDir
 from aceglt.searches.levels import Search
 from aceglt.searches.state import State
 
@@ -89,7 +93,21 @@ def test_predictions_are_those_that_the_search_tested(found: aceglt.SearchResult
 
 
 def test_a_ticket_is_evaluated_without_the_unseen_edges_it_prunes(found: aceglt.SearchResult, data: Data) -> None:
-    assert len(aceglt.evaluate(found.tickets[-1], data, seeds=2, device="cpu", progress=False).ticket.val) == 2
+    ticket = found.tickets[-1]
+    with_all = replace(ticket, masks=replace(ticket.masks, unseen=None))
+    pruned, whole = (aceglt.evaluate(t, data, seeds=2, device="cpu", progress=False).ticket for t in (ticket, with_all))
+    assert pruned != whole
+
+
+def test_seeds_that_are_added_keep_the_unseen_edges_of_all(
+    found: aceglt.SearchResult, data: Data, tmp_path: Path
+) -> None:
+    for seeds in ((3,), (3, 8)):
+        aceglt.search(data, seeds=seeds, out=tmp_path, device="cpu", progress=False, **SETTINGS)
+    runs = [ticket for ticket in found.tickets if ticket.level == 2]
+    masks = checkpoint.load(RunDir(tmp_path).final, runs[0].total, len(runs)).masks
+    assert masks is not None
+    assert all(equal(masks[run : run + 1], ticket.masks) for run, ticket in enumerate(runs))
 
 
 def test_where_training_sees_all_edges_none_is_unseen() -> None:

@@ -35,12 +35,20 @@ def test_the_highest_scores_act_whatever_their_magnitude() -> None:
     assert kept.weights.tolist() == [[False, True, False, True]]
 
 
-def test_the_untrained_metric_is_that_of_the_initial_weights_under_the_masks() -> None:
-    search, level = search_with()
-    selection = Ugts().select(level)
-    masked = Params(search.start.prunable * selection.masks.weights, search.start.other)
-    made = outputs(search.problem, search.backbone, masked, selection.masks, "val")
-    assert selection.diagnostics["ugts"]["untrained"] == search.problem.measure(made, "val").tolist()
+def test_a_level_reports_the_initial_weights_under_the_masks_and_their_training_beside_them() -> None:
+    search, _ = search_with()
+    state, params = search.retrain(search.select(search.train_dense(State())))
+    masks, record = state.masks, state.records[-1]
+    assert masks is not None
+    masked = Params(search.start.prunable * masks.weights, search.start.other)
+    assert torch.equal(params.prunable, masked.prunable)
+    for split, found in (("val", record.outcome.val), ("test", record.outcome.test)):
+        made = outputs(search.problem, search.backbone, masked, masks, split)  # type: ignore[arg-type]
+        assert found == search.problem.measure(made, split).tolist()  # type: ignore[arg-type]
+    trained, _ = search.train(1, masks)
+    beside = record.diagnostics["retrained"]
+    assert (beside["val"], beside["test"], beside["epoch"]) == (trained.val, trained.test, trained.epoch)
+    assert record.outcome.epoch == [0, 0]
 
 
 def test_scores_move_by_the_gradient_times_the_weight_and_fewer_weights_act_at_every_step() -> None:

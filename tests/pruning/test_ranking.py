@@ -72,6 +72,14 @@ def test_lowest_is_a_function_of_the_key_and_not_of_the_batch(case: tuple[Tensor
         assert torch.equal(lowest(values[one], candidates[one], k, key[one]), together[one])
 
 
+@pytest.mark.parametrize("dead", [0, 1, 7], ids=lambda column: f"column {column} of 8 is dead")
+def test_lowest_of_many_is_that_of_a_sort_whichever_column_is_dead(dead: int) -> None:
+    values = torch.rand(1, 1 << 17, generator=generator(0))
+    candidates = torch.arange(1 << 17).view(1, -1) % 8 != dead
+    chosen = lowest(values, candidates, 1000, rng.keys([0], "x"))
+    assert torch.equal(values[chosen].sort().values, values[candidates].sort().values[:1000])
+
+
 def test_lowest_refuses_more_than_there_are() -> None:
     with pytest.raises(ValueError, match="asked for 3 of 2 candidates"):
         lowest(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]), 3, rng.keys([0], "many"))

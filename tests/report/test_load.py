@@ -21,7 +21,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods beside each other."""
     folder = tmp_path_factory.mktemp("runs")
     for method in ("ugs", "random"):
-        search(out=folder / method, method=method, tickets="all", command=f"aceglt search --method {method}")
+        command = f"aceglt search --method {method}"
+        search(out=folder / method, method=method, tickets="all", command=command, report=method == "ugs")
     return folder
 
 

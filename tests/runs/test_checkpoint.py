@@ -105,6 +105,22 @@ def test_a_checkpoint_whose_content_does_not_fit_together_is_refused(change: dic
         checkpoint.load(path, TOTAL, 2)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"structure": False}, {"structure": {"weights": [1], "macs": [1], "units": {}}}, {"unseen": -1}, {"unseen": "2"}],
+)
+def test_a_checkpoint_whose_level_says_nonsense_of_its_structure_is_refused(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint.save(path, _states()[-1])
+    payload, tensors = storage.read_tensors(path, "checkpoint", 1, RunError)
+    records = [{**record, **change} for record in payload["records"]]
+    storage.write_tensors(path, "checkpoint", 1, {**payload, "records": records}, tensors)
+    with pytest.raises(RunError, match="does not fit this search"):
+        checkpoint.load(path, TOTAL, 2)
+
+
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_checkpoint_of_other_seeds_is_refused(runs: int, tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "checkpoint", _states()[-1])

@@ -68,6 +68,7 @@ def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missi
     assert "<table" in more._repr_html_()
     shown = CliRunner().invoke(cli.app, ["show", str(tmp_path / "out")])
     assert shown.stdout.startswith(repr(more).partition(";")[0])
+    assert shown.stdout.endswith(f"comparison: {tmp_path / 'out' / 'comparison.html'}\n")
 
 
 @pytest.mark.parametrize("change", [{"methods": ["random"]}, {"levels": 0}])

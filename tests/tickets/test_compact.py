@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import BACKBONES, DEEP, assert_close, masked_outputs, random_ticket
+from ticket_samples import BACKBONES, DEEP, alive_arcs, assert_close, masked_outputs, random_ticket
 from torch import Tensor
 
 from aceglt.backbones import portable
@@ -16,7 +16,6 @@ from aceglt.backbones.portable import LayerSpec, TicketModel
 from aceglt.errors import DataError
 from aceglt.tickets import compact
 from aceglt.tickets.compact import CompactModel, MeasuredLinear
-from aceglt.tickets.export import alive_arcs
 from aceglt.tickets.shrink import shrink
 
 

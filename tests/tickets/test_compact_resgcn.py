@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from search_samples import graph, search
-from ticket_samples import assert_close, masked_outputs, random_ticket
+from ticket_samples import alive_arcs, assert_close, masked_outputs, random_ticket
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -18,7 +18,6 @@ from aceglt.backbones.portable import BlockSpec, TicketModel
 from aceglt.errors import DataError, TicketError
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.tickets.export import alive_arcs
 from aceglt.tickets.shrink import shrink
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import BACKBONES, DEEP, masked_outputs, random_ticket
+from ticket_samples import BACKBONES, DEEP, alive_arcs, masked_outputs, random_ticket
 
 from aceglt import Ticket
 from aceglt.errors import ConfigError, RunError, TicketError
-from aceglt.tickets.export import FORMATS, alive_arcs
+from aceglt.tickets.export import FORMATS
 
 CASES = {
     f"{format}-{backbone}": (format, backbone)

@@ -146,6 +146,17 @@ def test_every_form_of_a_ticket_of_ones_own_model_agrees(name: str, kind: str, t
     assert_same(module(pruned.x, pruned.edge_index, **options), wanted)
 
 
+@pytest.mark.parametrize(("backbone", "said"), [("gcn", True), ("resgcn", False)])
+def test_features_of_edges_that_a_backbone_does_not_read_are_said(
+    backbone: str, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = graph()
+    data.edge_attr = torch.ones(data.num_edges)
+    with caplog.at_level("WARNING", "aceglt"):
+        aceglt.search(data, backbone=backbone, **QUICK, **({"layers": 2} if backbone == "resgcn" else {}))
+    assert ("weights of edges belong in edge_weight" in caplog.text) == said
+
+
 def test_one_way_arcs_of_a_knn_graph_are_said_and_become_edges(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

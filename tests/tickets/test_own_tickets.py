@@ -78,6 +78,7 @@ def test_an_instance_is_copied_and_may_be_trained() -> None:
 def test_bench_compares_the_module_with_itself() -> None:
     ticket = ticket_of(Normed)
     found = aceglt.benchmark(ticket, data(), device="cpu", repeats=1, backbone=Normed)
+    assert "model.prepare" not in repr(found)  # which the module does not have
     assert [row.variant for row in found.rows] == ["dense", "ticket"]
     assert found["ticket"].edges < found["dense"].edges
     assert "as fast as dense" in repr(found)
@@ -202,3 +203,5 @@ def test_the_commands_take_the_models_name(tmp_path: Path, monkeypatch: pytest.M
         assert "--backbone its_module:MyModel" in refused.stderr
         done = cli.invoke(app, [*words, *own])
         assert done.exit_code == 0, done.output
+    refused = cli.invoke(app, shlex.split("export run other --format tflite"))
+    assert refused.stderr == "error: unknown format 'tflite'; known are pyg, torch-export, onnx, ticket\n"

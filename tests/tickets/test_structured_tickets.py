@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from search_samples import graph
-from ticket_samples import assert_close, random_ticket
+from ticket_samples import alive_arcs, assert_close, random_ticket
 from torch import Tensor
 
 import aceglt
@@ -22,7 +22,6 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.masks import Masks
 from aceglt.pruning.structure import build_units
 from aceglt.tickets.compact import MeasuredLinear
-from aceglt.tickets.export import alive_arcs
 
 BACKBONES = ("gcn", "sage", "gin", "gat")
 NORMS = ("none", "layer", "batch")
@@ -103,6 +102,15 @@ def test_no_weight_of_the_compact_model_is_dead(case: str) -> None:
     assert all(bool((part.weight != 0).all()) for part in parts)
     model(graph().x, alive_arcs(ticket))
     assert "sparse weight" not in " ".join(model.kernels.values())
+
+
+def test_a_printed_model_says_how_wide_it_is() -> None:
+    ticket = ticket_of("gcn of two layers", "units")
+    first, second = ticket.state_dict().values()
+    units = int((first != 0).any(dim=0).sum())
+    inputs, outputs = len(first), second.shape[1]
+    assert f"({inputs}, {units}, non-zero={inputs * units})" in repr(ticket.model())
+    assert f"({units}, {outputs}, non-zero={units * outputs})" in repr(ticket.model())
 
 
 def test_a_search_by_units_gives_tickets_whose_predictions_were_measured(tmp_path: Path) -> None:

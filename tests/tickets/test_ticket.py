@@ -20,7 +20,7 @@ import aceglt
 from aceglt.backbones import Params
 from aceglt.config import Config
 from aceglt.config.formats import FORMAT
-from aceglt.errors import TicketError
+from aceglt.errors import DataError, TicketError
 from aceglt.files import tensors as storage
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
@@ -169,6 +169,12 @@ def test_apply_lists_an_edge_once_in_each_direction_however_the_data_does() -> N
     once = {(0, 1): (1.5, 0), (0, 3): (3.0, 2), (1, 2): (4.0, 3), (2, 3): (5.0, 4)}
     assert found == once | {(b, a): value for (a, b), value in once.items()}
     assert pruned.edge_index.shape == (2, 8)
+
+
+def test_what_is_no_graph_is_refused_in_one_line(found: Ticket) -> None:
+    for other in ("citeseer", None, graph().x):
+        with pytest.raises(DataError, match=f"found {type(other).__name__}; see datasets.load"):
+            found.predict(other)
 
 
 def test_apply_to_a_directed_graph_removes_arcs_one_by_one() -> None:

@@ -9,11 +9,13 @@ import torch
 from contract import BACKBONE_ROWS
 from samples import tiny_problem
 
+from aceglt.backbones import GCN
 from aceglt.backends.reference import Reference
-from aceglt.config import Training
+from aceglt.config import Config, Training
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
+from aceglt.pruning.structure import build_units
 from aceglt.training.fit import Fit, fit, thinned
 from aceglt.training.partitions import Parts
 
@@ -83,3 +85,20 @@ def test_a_run_ends_alone_as_in_a_batch_and_with_the_graph_in_parts() -> None:
     parts = trained("gcn", 2, DROP, parts=Parts(2)).params
     assert parts is not None
     assert bool(parts.prunable.isfinite().all())
+
+
+def test_on_a_cpu_a_run_ends_with_the_same_bits_beside_others() -> None:
+    problem = tiny_problem()
+    backbone = GCN(problem.x.shape[1], problem.out_features, 24, layers=3).with_whole_units()
+    units = build_units(Config(structure="units").pruning, backbone)
+    assert units is not None
+    alive = torch.rand(2, units.count, generator=torch.Generator().manual_seed(0)) < torch.tensor([[0.3], [0.9]])
+    masks = Masks(units.weights(alive), torch.ones(2, problem.graph.num_edges, dtype=torch.bool))
+    start, key = backbone.init((3, 8)), rng.keys((3, 8), "x")
+    training = replace(TRAINING, drop_edge=DROP)
+    together = fit(problem, backbone, start, masks, 3, training, key).params
+    for run in (slice(0, 1), slice(1, 2)):
+        alone = fit(problem, backbone, start[run], masks[run], 3, training, key[run]).params
+        assert together is not None
+        assert alone is not None
+        assert torch.equal(together.prunable[run], alone.prunable)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import graphs, labels_data, sparse_split_data, tiny_data, tiny_problem
+from samples import graphs, labels_data, sparse_split_data, step_by_hand, tiny_data, tiny_problem
 from search_samples import graph as search_graph
 from search_samples import search
 from torch import Tensor
@@ -118,11 +118,7 @@ def test_a_step_is_adam_on_the_mean_gradient_of_its_parts(per_step: int) -> None
                 effective = backbone.prunable.split(weights * on_weights)
                 outputs = backbone.apply(effective, batch, on_edges[:, part.edges], cut.features)
                 losses.append(cut.loss(outputs, soft.at(part.nodes), rng.keys([0])).sum())
-            grads = torch.autograd.grad(torch.stack(losses).mean(), leaves)
-            l1 = (0.0, SCORING.lambda_weights * on_weights.sign(), SCORING.lambda_edges * on_edges.sign())
-            for leaf, grad, term in zip(leaves, grads, l1, strict=True):
-                leaf.grad = grad + term
-            adam.step()
+            step_by_hand(adam, losses, leaves, SCORING.lambda_weights, SCORING.lambda_edges)
     assert found is not None
     torch.testing.assert_close(found.weights, on_weights.detach())
     torch.testing.assert_close(found.edges, on_edges.detach())

@@ -1,4 +1,4 @@
-"""The commands, in the order of the help: those that show what is there, that search, and that use a ticket."""
+"""The commands, in the order of the help: those that search, that show what was found, and that use a ticket."""
 
 from __future__ import annotations
 
@@ -16,60 +16,6 @@ from aceglt.errors import ConfigError
 
 if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
-
-
-@command
-def show(path: Path, *, levels: bool = False) -> None:
-    """Say what a run found, in ten lines, what a sweep or a comparison found, or what a ticket is."""
-    from aceglt.report import terminal as pages
-    from aceglt.runs.directory import is_run, results_of
-
-    if (path / "grid.json").is_file():
-        from aceglt.sweeps.compare import TABLE, CompareResult
-        from aceglt.sweeps.merged import load_sweep
-
-        found = load_sweep(path)
-        if (path / TABLE).exists() and not levels:
-            pages.print_comparison(console, CompareResult(found.cells, found.path))
-        else:
-            pages.print_sweep(console, found, levels)
-        return
-    if path.is_dir():
-        if not is_run(path):
-            raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
-        pages.print_run(console, path, results_of(path), levels)
-        return
-    from aceglt.tickets.ticket import Ticket
-
-    pages.print_ticket(console, Ticket.load(path))
-
-
-@command
-def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
-    """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
-    from aceglt.files import check_output
-    from aceglt.report import load_runs, write_report
-    from aceglt.report.static import check_static, write_static
-    from aceglt.runs.directory import RunDir
-
-    if static is not None:
-        check_static(format)
-    path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    check_output(path, [file for run in runs for file in RunDir(run).inputs()])
-    views = load_runs(runs, path.parent)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_report(views, path)
-    plots = [] if static is None else write_static(views, static, format)
-    for file in (path, *plots):
-        say(str(file))
-
-
-@command
-def datasets(*, data_root: Path | None = None) -> None:
-    """List the known datasets and which of them are present."""
-    from aceglt.report import terminal as pages
-
-    pages.print_datasets(console, data_root)
 
 
 @command
@@ -204,51 +150,49 @@ def tune(
 
 
 @command
-def reproduce(
-    name: str | None = None,
-    *,
-    list_: bool = False,
-    cell: list[str] | None = None,
-    seeds: str = "3",
-    levels: int | None = None,
-    epochs: int | None = None,
-    hidden: int | None = None,
-    split: str | None = None,
-    preset: str = "paper",
-    no_search: bool = False,
-    device: str = "auto",
-    data_root: Path | None = None,
-    runs_at_once: int | None = None,
-    out: Path = Path("reproduction"),
-) -> None:
-    """Reproduce a table or figure of the paper: search what is missing, and set its numbers beside the paper's.
+def show(path: Path, *, levels: bool = False) -> None:
+    """Say what a run found, in ten lines, what a sweep or a comparison found, or what a ticket is."""
+    from aceglt.report import terminal as pages
+    from aceglt.runs.directory import is_run, results_of
 
-    Finished searches are reused, also by other tables and figures; interrupted ones continue.
-    """
-    from aceglt.config import resolve
-    from aceglt.reproduction import Scale, exhibit, listing
-    from aceglt.reproduction import reproduce as run_reproduction
+    if (path / "grid.json").is_file():
+        from aceglt.sweeps.compare import TABLE, CompareResult
+        from aceglt.sweeps.merged import load_sweep
 
-    chosen = read_seeds(seeds)
-    given = {"hidden": hidden, "split": split}
-    settings = {name: value for name, value in given.items() if value is not None}
-    scale = Scale(preset, chosen, levels, epochs, settings)
-    if list_:
-        if name is None:  # among them link prediction, which has no such split
-            resolve(preset, **settings)
-            sizes = {name: value for name, value in settings.items() if name != "split"}
-            listing.print_exhibits(console, replace(scale, settings=sizes), device, data_root)
+        found = load_sweep(path)
+        if (path / TABLE).exists() and not levels:
+            pages.print_comparison(console, CompareResult(found.cells, found.path))
         else:
-            listing.print_cells(console, exhibit(name), exhibit(name).pick(cell or []), scale, device, data_root, out)
+            pages.print_sweep(console, found, levels)
         return
-    if name is None:
-        raise ConfigError("which table or figure? aceglt reproduce --list names them")
-    result = run_reproduction(
-        name, out=out, cells=cell or (), seeds=chosen, levels=levels, epochs=epochs, preset=preset, device=device,
-        data_root=data_root, runs_at_once=runs_at_once, search=not no_search, observe=listing.Progress(errors),
-        **settings,
-    )  # fmt: skip
-    listing.print_reproduction(console, result)
+    if path.is_dir():
+        if not is_run(path):
+            raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
+        pages.print_run(console, path, results_of(path), levels)
+        return
+    from aceglt.tickets.ticket import Ticket
+
+    pages.print_ticket(console, Ticket.load(path))
+
+
+@command
+def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
+    """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
+    from aceglt.files import check_output
+    from aceglt.report import load_runs, write_report
+    from aceglt.report.static import check_static, write_static
+    from aceglt.runs.directory import RunDir
+
+    if static is not None:
+        check_static(format)
+    path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    check_output(path, [file for run in runs for file in RunDir(run).inputs()])
+    views = load_runs(runs, path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(views, path)
+    plots = [] if static is None else write_static(views, static, format)
+    for file in (path, *plots):
+        say(str(file))
 
 
 def _inputs(ticket: Path, dataset: str | None) -> list[str | Path]:
@@ -367,6 +311,7 @@ def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None
     With --format ticket, a small ticket file for inference: without initial weights and dead edges.
     """
     from aceglt.files import check_output
+    from aceglt.tickets.export import FORMATS
 
     loaded = _ticket(ticket)
     if format == "ticket":
@@ -376,5 +321,63 @@ def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None
         return
     if half:
         raise ConfigError("--half is for --format ticket")
+    if format not in FORMATS:
+        raise ConfigError(f"unknown format '{format}'; known are {', '.join([*FORMATS, 'ticket'])}")
     path = loaded.export(out, format, backbone)
     say(f"exported: {path} (see its README.md)")
+
+
+@command
+def reproduce(
+    name: str | None = None,
+    *,
+    list_: bool = False,
+    cell: list[str] | None = None,
+    seeds: str = "3",
+    levels: int | None = None,
+    epochs: int | None = None,
+    hidden: int | None = None,
+    split: str | None = None,
+    preset: str = "paper",
+    no_search: bool = False,
+    device: str = "auto",
+    data_root: Path | None = None,
+    runs_at_once: int | None = None,
+    out: Path = Path("reproduction"),
+) -> None:
+    """Reproduce a table or figure of the paper: search what is missing, and set its numbers beside the paper's.
+
+    Finished searches are reused, also by other tables and figures; interrupted ones continue.
+    """
+    from aceglt.config import resolve
+    from aceglt.reproduction import Scale, exhibit, listing
+    from aceglt.reproduction import reproduce as run_reproduction
+
+    chosen = read_seeds(seeds)
+    given = {"hidden": hidden, "split": split}
+    settings = {name: value for name, value in given.items() if value is not None}
+    scale = Scale(preset, chosen, levels, epochs, settings)
+    if list_:
+        if name is None:  # among them link prediction, which has no such split
+            resolve(preset, **settings)
+            sizes = {name: value for name, value in settings.items() if name != "split"}
+            listing.print_exhibits(console, replace(scale, settings=sizes), device, data_root)
+        else:
+            listing.print_cells(console, exhibit(name), exhibit(name).pick(cell or []), scale, device, data_root, out)
+        return
+    if name is None:
+        raise ConfigError("which table or figure? aceglt reproduce --list names them")
+    result = run_reproduction(
+        name, out=out, cells=cell or (), seeds=chosen, levels=levels, epochs=epochs, preset=preset, device=device,
+        data_root=data_root, runs_at_once=runs_at_once, search=not no_search, observe=listing.Progress(errors),
+        **settings,
+    )  # fmt: skip
+    listing.print_reproduction(console, result)
+
+
+@command
+def datasets(*, data_root: Path | None = None) -> None:
+    """List the known datasets and which of them are present."""
+    from aceglt.report import terminal as pages
+
+    pages.print_datasets(console, data_root)

@@ -107,6 +107,7 @@ def _root(
 def main(run: Callable[[], Any] = app) -> None:
     """Entry point: one clear line for what the user can mend, no traceback."""
     signal.signal(signal.SIGTERM, _terminate)
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors in huge pages; torch reads it when imported
     for stream in (sys.stdout, sys.stderr):  # whatever a terminal cannot show becomes a question mark
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

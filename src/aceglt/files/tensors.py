@@ -54,7 +54,7 @@ def read_tensors(
     Anything else raises `error` with one line that says what is wrong.
     """
     if not path.is_file():
-        raise error(f"{path}: no such file")
+        raise error(f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}")
     try:
         with open(path, "rb") as header:
             if int.from_bytes(header.read(8), "little") > text_bytes():

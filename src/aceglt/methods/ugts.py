@@ -40,7 +40,7 @@ class Ugts(UgtsOptions):
         fit = level.train_elements(at_target, start, level.epochs - falling, "untrained")
         assert fit.scores is not None
         masks = highest(start, fit.scores.weights, level.keep.weights, level, level.key("drop"))
-        return Selection(masks, diagnostics={"ugts": {"untrained": fit.val.tolist()}}, epochs=level.epochs)
+        return Selection(masks, epochs=level.epochs)
 
     def cost(self, epochs: int) -> int:
         return epochs

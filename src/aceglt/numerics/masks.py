@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -77,6 +77,12 @@ class Masks(_Both):
     def __getitem__(self, runs: slice) -> Masks:
         unseen = None if self.unseen is None else self.unseen[runs]
         return Masks(self.weights[runs], self.edges[runs], unseen)
+
+    @classmethod
+    def cat(cls, parts: Sequence[Masks]) -> Masks:
+        unseen = [part.unseen for part in parts if part.unseen is not None]
+        both = super().cat(parts)
+        return replace(both, unseen=torch.cat(unseen)) if unseen else both
 
     @classmethod
     def full(cls, runs: int, total: Counts, device: torch.device | str = "cpu") -> Masks:

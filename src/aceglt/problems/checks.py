@@ -130,6 +130,14 @@ def say_one_way(data: Any, name: str) -> None:
         )
 
 
+def say_unread(graph: Graph, name: str) -> None:
+    """Log that features of edges are not read, which PyG's own layers may take for weights."""
+    if graph.edge_attr is not None:
+        logging.getLogger("aceglt").warning(
+            "%s: the backbone does not read edge_attr; weights of edges belong in edge_weight", name
+        )
+
+
 def check_edges(edge_index: Tensor, num_nodes: int, name: str, part: str = "edge_index") -> None:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise DataError(f"{name}: {part} must be integers of shape [2, edges], {_found(edge_index)}")

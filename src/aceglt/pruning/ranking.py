@@ -171,10 +171,8 @@ def _kth_of(values: Tensor, candidates: Tensor, k: int, total: int) -> float:
     if values.is_cuda:  # kthvalue has no deterministic algorithm there; a sort has
         return float(values[candidates].sort().values[k - 1])
     found, among, step = values.numpy(), candidates.numpy(), len(values) // _SAMPLED
-    if step > 4 and 8 * total > len(
-        values
-    ):  # a sample says between which two values it is, so that the others need no sorting
-        sample = np.sort(found[::step][among[::step]])
+    sample = np.sort(found[::step][among[::step]]) if step > 4 and 8 * total > len(values) else found[:0]
+    if len(sample):  # says between which two values it is, so that the others need no sorting
         place = k * len(sample) / total
         margin = _MARGIN * math.sqrt(place + 1) + 1
         low, high = (sample[min(max(0, int(at)), len(sample) - 1)] for at in (place - margin, place + margin))

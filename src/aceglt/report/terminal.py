@@ -79,13 +79,15 @@ def print_comparison(console: Console, result: CompareResult) -> None:
     from aceglt.report.comparison_page import headline, ranking
 
     failed = [f"{cell['name']} failed: {cell['error']} (log: {result.path / cell['log']})" for cell in result.failed]
+    where = result.path
     with suppress(RunError):  # too few searches have ended well, which the notes say
         found = result.comparison
         _say(console, headline(found), soft_wrap=False)
         _print_columns(console, found.means_rows())
         _say(console, "mean over all levels, ± std over seeds; ↑ highest; ≈ not told apart from it", soft_wrap=False)
         _say(console, *filter(None, [ranking(found)]), *(f"note: {note}" for note in found.notes), soft_wrap=False)
-    _say(console, *failed, *(f"note: {note}" for note in result.notes), f"comparison: {result.path}")
+        where = result.path / "comparison.html"
+    _say(console, *failed, *(f"note: {note}" for note in result.notes), f"comparison: {where}")
 
 
 def _print_columns(console: Console, rows: Sequence[Sequence[str]]) -> None:

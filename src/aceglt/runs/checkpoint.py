@@ -27,6 +27,8 @@ _RECORD = {
     "select_epochs": COUNT,
     "diagnostics": OBJECT,
 }
+_LATER = {"structure": ({"weights": [COUNT], "macs": [COUNT], "units": OBJECT},), "unseen": (COUNT,)}
+"""What records of earlier files lack."""
 _PAYLOAD = {
     "dense": (_OUTCOME,),
     "records": [_RECORD],
@@ -44,7 +46,9 @@ def save(path: Path, state: State) -> None:
     tensors = {
         f"{name}.{side}": storage.pack(of.of(side)) for name, of in masks.items() if of is not None for side in SIDES
     }
-    tensors |= {f"{n}.unseen": of.unseen.byte() for n, of in masks.items() if of is not None and of.unseen is not None}
+    tensors |= {
+        f"{n}.unseen": of.unseen.byte().cpu() for n, of in masks.items() if of is not None and of.unseen is not None
+    }
     if state.soft is not None:
         tensors["soft"] = state.soft
     if state.importance is not None:
@@ -107,9 +111,12 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
             raise ValueError(f"importance of shape {list(values.shape)} for {getattr(total, side)} elements")
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
     lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    lists += [s[name] for record in state.records if (s := record.structure) for name in ("weights", "macs")]
     real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
     chosen = (state.selected.masks, state.selected.handed_on) if state.selected else ()
-    tensors = [*real, *(part for masks in (state.masks, state.handed_on, *chosen) for part in of(masks).values())]
+    every = [masks for masks in (state.masks, state.handed_on, *chosen) if masks is not None]
+    tensors = [*real, *(part for masks in every for part in of(masks).values())]
+    tensors += [masks.unseen for masks in every if masks.unseen is not None]
     if any(len(values) != runs for values in [*lists, *tensors]):
         raise ValueError(f"it is not of {runs} run(s)")
     if not all(t.is_floating_point() and not bool(t.isinf().any()) for t in real):
@@ -123,5 +130,6 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
 
 
 def _record(values: dict[str, Any]) -> LevelRecord:
+    schema.check({**dict.fromkeys(_LATER), **values}, _LATER, "checkpoint: a level")
     parts = {"alive": Counts(**values["alive"]), "outcome": Outcome(**values["outcome"])}
     return LevelRecord(**{**values, **parts})

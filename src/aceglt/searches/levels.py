@@ -187,11 +187,17 @@ class Search:
 
     def retrain(self, state: State) -> tuple[State, Params]:
         """Rewind to W0 and train the chosen masks in isolation, on labels alone, unless that was done to choose them.
-        Returns the trained weights too."""
+        Returns the trained weights too. What a method says needs no training is judged as it is, its training beside
+        it."""
         assert state.selected is not None
-        outcome, params = self.train(state.level + 1, state.selected.masks, trained=state.selected.trained)
-        masks = state.selected.masks
-        return state.with_level(state.selected, outcome, self._structure(masks), self._unseen(masks)), params
+        level, chosen, masks = state.level + 1, state.selected, state.selected.masks
+        if getattr(self.method, "untrained", False):
+            retrained, _ = self.train(level, masks)
+            readings = {"val": retrained.val, "test": retrained.test, "epoch": retrained.epoch}
+            found = {**chosen.diagnostics, "retrained": readings}
+            chosen = replace(chosen, diagnostics=found, trained=self._untrained(masks))
+        outcome, params = self.train(level, masks, trained=chosen.trained)
+        return state.with_level(chosen, outcome, self._structure(masks), self._unseen(masks)), params
 
     def _structure(self, masks: Masks) -> dict[str, Any] | None:
         """What is alive of each run, which may differ where units go as a whole."""
@@ -204,6 +210,13 @@ class Search:
             small = narrowed(self.backbone, masks.weights[run : run + 1])
             macs.append(self.macs(Counts(weights, edges), small.backbone if small else None))
         return {"weights": counts, "macs": macs, "units": self.units.widths(masks.weights)}
+
+    def _untrained(self, masks: Masks) -> Fit:
+        """The initial weights under masks."""
+        params = Params(self.start.prunable * masks.weights, self.start.other)
+        made = outputs(self.problem, self.backbone, params, masks, "val", self.parts, self.backend)
+        val = self.problem.measure(made, "val")
+        return Fit(val, torch.zeros(len(val), dtype=torch.int64), params, None)
 
     def _unseen(self, masks: Masks) -> int | None:
         """How many of the test graph's edges that training does not see are alive; None where all are."""

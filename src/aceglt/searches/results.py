@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from aceglt.config import Training
 from aceglt.config.own import is_own
 from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
-from aceglt.numerics.masks import share
 from aceglt.searches.statistics import (
     CRITERIA,
     Readings,
@@ -192,7 +191,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
 
 
 def _mean(counts: Sequence[int]) -> int:
-    return share(1 / len(counts), sum(counts))
+    return int(sum(counts) / len(counts) + 0.5)
 
 
 def _trained(training: Training, best: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aceglt.numerics.masks import SIDES, Counts, Masks, Scores, share
+from aceglt.numerics.masks import Counts, Masks, Scores, share
 from aceglt.searches.statistics import Readings
 from aceglt.training.fit import Fit
 
@@ -130,12 +130,11 @@ def joined(first: State, second: State, order: Sequence[int]) -> State:
         return a
 
     def tensors(a: Any, b: Any) -> Any:
-        """Tensors with a leading dimension of runs, alone or for weights and edges."""
+        """Tensors with a leading dimension of runs, or masks or scores of runs."""
         if a is None or b is None:
             return None
-        if isinstance(a, Tensor):
-            return torch.cat([a, b])[list(order)]
-        return type(a)(*(tensors(a.of(side), b.of(side)) for side in SIDES))
+        both = torch.cat([a, b]) if isinstance(a, Tensor) else type(a).cat([a, b])
+        return both[list(order)]
 
     def outcome(a: Outcome, b: Outcome) -> Outcome:
         return Outcome(lists(a.val, b.val), lists(a.test, b.test), lists(a.epoch, b.epoch), a.seconds + b.seconds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from aceglt.errors import ConfigError, TicketError
+from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.numerics.graph import Graph
 from aceglt.problems import build_problem
 
@@ -28,6 +28,8 @@ def check_unseen(unseen: str) -> None:
 def applied(ticket: Ticket, data: Any, unseen: str) -> Any:
     """See `Ticket.apply`."""
     check_unseen(unseen)
+    if not isinstance(getattr(data, "edge_index", None), Tensor):
+        raise DataError(f"a ticket applies to a Data with edge_index, found {type(data).__name__}; see datasets.load")
     edge_index = data.edge_index.cpu()
     kept = _kept(ticket, data, edge_index, unseen) & (edge_index[0] != edge_index[1])
     return as_searched(data.edge_subgraph(kept.to(data.edge_index.device)), ticket.graph.directed)

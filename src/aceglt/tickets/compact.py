@@ -259,6 +259,10 @@ class MeasuredLinear(Linear):
         self._nonzeros = int(torch.count_nonzero(weight))
         self._transposed: dict[Any, Tensor] = {}  # the weight's rows, dense or CSR
 
+    def extra_repr(self) -> str:
+        rows, columns = self.weight.shape
+        return f"{rows}, {columns}, non-zero={self._nonzeros}"
+
     @property
     def copies(self) -> list[Tensor]:
         """Of the weight, as kernels read it."""

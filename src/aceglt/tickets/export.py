@@ -149,11 +149,6 @@ def alive_graph(ticket: Ticket) -> dict[str, Tensor]:
     return {"edge_index": arcs, **({} if weight is None else {"edge_weight": weight})}
 
 
-def alive_arcs(ticket: Ticket) -> Tensor:
-    """PyG's edge_index [2, A] of the ticket's alive edges, an undirected one in both directions."""
-    return alive_graph(ticket)["edge_index"]
-
-
 def about_outputs(ticket: Ticket) -> str:
     """What the outputs are, in words for a README."""
     said = f"The outputs [nodes, {ticket.sizes['out_features']}] are "

@@ -40,14 +40,15 @@ def read_pairs(path: Path) -> Tensor:
     Raises DataError where they are no whole numbers, or the file cannot be read.
     """
     try:
-        text = read_regular(path).decode(errors="replace")
+        text = read_regular(path).decode("utf-8-sig", errors="replace")  # spreadsheets begin a file with a mark
     except OSError as problem:
         raise DataError(f"{path}: {problem.strerror or problem}") from None
-    rows = [row for row in csv.reader(text.splitlines()) if row]
-    rows = rows[1:] if rows and not rows[0][0].strip().lstrip("-").isdigit() else rows
     try:
-        return torch.tensor([[int(value) for value in row[:2]] for row in rows], dtype=torch.int64).view(-1, 2).t()
-    except (ValueError, TypeError, RuntimeError, OverflowError):
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+        rows = rows[1:] if rows and not rows[0][0].strip().lstrip("-").isdigit() else rows
+        pairs = [(int(row[0]), int(row[1])) for row in rows]
+        return torch.tensor(pairs, dtype=torch.int64).view(-1, 2).t()
+    except (csv.Error, ValueError, IndexError, RuntimeError, OverflowError):
         raise DataError(f"{path}: needs two whole numbers in every line, the nodes of a pair") from None
 
 

@@ -143,6 +143,7 @@ class Ticket:
                 f"val      {shown['val']} (dense {shown['dense_val']})",
                 f"test     {shown['test']} (dense {shown['dense_test']})",
                 f"graph    {self.graph.num_nodes:,} nodes, fingerprint {self.fingerprint}",
+                *(["saved    for inference: without initial weights and dead edges"] if self.initial is None else []),
             ]
         )
 
@@ -374,8 +375,8 @@ class Ticket:
         """
         if dataset is None and self.config.dataset == "data":
             raise ConfigError(
-                "the ticket was found on a graph given in Python; say where it is, by the name of a dataset or as a "
-                ".npz file"
+                "the ticket was found on a graph given in Python; say where it is, with --dataset and the name of a "
+                "dataset or of an .npz file (datasets.save_npz writes one)"
             )
         if dataset is not None:
             return datasets.read(dataset, data_root)

@@ -115,9 +115,9 @@ def fit(
     together), and processes share the parts of a step. `elements` makes what is trained; all weights are alive then.
     """
     backend, total = backend or choose(problem.device), masks.runs
+    size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
     if training.drop_edge:
         backend = Reference()  # others prepare the arcs of a training once
-    size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     there, val = _places(problem, labels_alone=soft is None)
 

@@ -76,7 +76,7 @@ _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
 PACKED = 128  # bytes of a row that a product with a packed matrix reads at a time
-_VECTORS = 4  # that those are
+_VECTORS = 2  # that those are
 _ONE = np.uint64(1)
 
 
@@ -278,15 +278,14 @@ def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: A
 def matmul_packed(
     first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
 ) -> None:
-    """Blocks of columns of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds
-    one while all rows read it; if `positive`, with 0 for what is below it."""
-    width = packed.shape[2]
-    for block in range(first, last):
-        place = block * width
-        for i in range(len(out)):
-            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], place)
-            if positive:
-                _cut_off(out[i, place : place + width])
+    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
+    rows read it; if `positive`, with 0 for what is below it."""
+    for block in range(len(packed)):
+        for i in range(first, last):
+            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
+    if positive:
+        for i in range(first, last):
+            _cut_off(out[i])
 
 
 @_compiled
