@@ -119,7 +119,8 @@ def test_a_narrow_layer_with_dropout(nodes: tuple[int, ...] | None) -> None:
 @pytest.mark.parametrize("drop", [None, 0.3])
 @pytest.mark.parametrize("biased", [False, True])
 def test_norm_relu_and_dropout(drop: float | None, biased: bool) -> None:
-    h, bias, scale, shift = drawn(2, 37, 20), drawn(2, 1, 20, seed=1), drawn(2, 1, 20, seed=2), drawn(2, 1, 20, seed=3)
+    h, bias = drawn(2, 37, 20), drawn(2, 1, 20, seed=1)
+    scale, shift = drawn(2, 1, 40, seed=2).split(20, dim=2)  # parts of one tensor, as parameters are
     leaves = [part.requires_grad_() for part in (h, scale, shift, *([bias] if biased else []))]
     key, keep = rng.keys((0, 1), "norm", device=DEVICE), torch.ones(2, 37, 20, device=DEVICE)
     if drop is not None:

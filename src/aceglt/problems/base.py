@@ -66,9 +66,9 @@ class View:
             ones.index_copy_(1, there, unseen[:, self.first : self.first + len(there)].to(values.dtype))
         return ones.index_copy(1, self.seen, values)
 
-    @property
+    @cached_property
     def unseen(self) -> Tensor:
-        """[n] the view's edges that training does not see."""
+        """[n] the view's edges that training does not see; kept, since a GPU is waited for to count them."""
         everywhere = torch.ones(self.graph.num_edges, dtype=torch.bool, device=self.seen.device)
         return everywhere.index_fill_(0, self.seen, False).nonzero().squeeze(1)
 

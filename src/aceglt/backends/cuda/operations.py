@@ -222,7 +222,8 @@ class _NormRelu(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, bias: Tensor | None, scale: Tensor, shift: Tensor, draw: units.Draw | None
     ) -> Tensor:
-        h = h.contiguous()
+        h, scale, shift = h.contiguous(), scale.contiguous(), shift.contiguous()
+        bias = None if bias is None else bias.contiguous()
         result, moments = units.norm_relu(h, (bias, scale, shift), draw)
         ctx.drop = draw.p if draw is not None else 0.0
         ctx.save_for_backward(h, bias, scale, result, moments)

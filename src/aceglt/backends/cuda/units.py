@@ -17,6 +17,14 @@ from aceglt.numerics.ops import NORM_EPSILON
 _PROGRAMS = 1056  # eight for each multiprocessor of an H200, when partial sums are made
 
 
+@triton.jit
+def _widened(x):
+    """As what sums are made of: float32 for bfloat16, as in torch's products."""
+    if x.dtype == tl.bfloat16:
+        x = x.to(tl.float32)
+    return x
+
+
 @triton.jit(do_not_specialize=["count", "hashes", "threshold", "GOLDEN", "MIX_1", "MIX_2"])
 def _narrow_kernel(
     out, mask, h, narrow, count, width, key, rows, scale, hashes, threshold, GOLDEN, MIX_1, MIX_2,
@@ -29,7 +37,7 @@ def _narrow_kernel(
     both = (row < count)[:, None] & inside[None, :]
     line = run * count + row
     cells = line[:, None] * width + offset[None, :]
-    tile = tl.load(h + cells, mask=both, other=0.0)
+    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
     if DROPPED:
         node = row
         if PICKED:
@@ -52,15 +60,17 @@ def _narrow_gradient_kernel(
     offset, number = tl.arange(0, WIDTH), tl.arange(0, PADDED)
     inside = offset < width
     both = (number < COLUMNS)[:, None] & inside[None, :]
-    lines = tl.load(narrow + (run * COLUMNS + number)[:, None] * width + offset[None, :], mask=both, other=0.0)
+    lines = _widened(
+        tl.load(narrow + (run * COLUMNS + number)[:, None] * width + offset[None, :], mask=both, other=0.0)
+    )
     total = tl.zeros([PADDED, WIDTH], dtype=sums.dtype.element_ty)
     last = tl.minimum((part + 1) * chunk, count)
     for start in range(part * chunk, last, ROWS):
         for step in tl.static_range(ROWS):  # several reads under way at a time
             there = start + step < last
             line = run * count + start + step
-            units = tl.load(h + line * width + offset, mask=inside & there, other=0.0)
-            factor = tl.load(grad + line * COLUMNS + number, mask=(number < COLUMNS) & there, other=0.0)
+            units = _widened(tl.load(h + line * width + offset, mask=inside & there, other=0.0))
+            factor = _widened(tl.load(grad + line * COLUMNS + number, mask=(number < COLUMNS) & there, other=0.0))
             slope = tl.sum(factor[:, None] * lines, axis=0)
             if MASKED:
                 stays = tl.load(mask + line * width + offset, mask=inside & there, other=0) != 0
@@ -84,7 +94,7 @@ def _norm_kernel(
     both = (row < count)[:, None] & inside[None, :]
     line = run * count + row
     cells = line[:, None] * width + offset[None, :]
-    tile = tl.load(h + cells, mask=both, other=0.0)
+    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
     if BIASED:
         tile += tl.load(bias + run * width + offset, mask=inside, other=0.0)[None, :]
     mean = tl.sum(tile, axis=1) / width
@@ -115,22 +125,22 @@ def _norm_gradient_kernel(
     factors = tl.load(scale + run * width + offset, mask=inside, other=0.0)
     if BIASED:
         added = tl.load(bias + run * width + offset, mask=inside, other=0.0)
-    to_scale = tl.zeros([WIDTH], dtype=to_h.dtype.element_ty)
-    to_shift = tl.zeros([WIDTH], dtype=to_h.dtype.element_ty)
-    to_bias = tl.zeros([WIDTH], dtype=to_h.dtype.element_ty)
+    to_scale = tl.zeros([WIDTH], dtype=sums.dtype.element_ty)
+    to_shift = tl.zeros([WIDTH], dtype=sums.dtype.element_ty)
+    to_bias = tl.zeros([WIDTH], dtype=sums.dtype.element_ty)
     last = tl.minimum((part + 1) * chunk, count)
     for start in range(part * chunk, last, ROWS):
         row = start + tl.arange(0, ROWS)
         both = (row < last)[:, None] & inside[None, :]
         line = run * count + row
         cells = line[:, None] * width + offset[None, :]
-        tile = tl.load(h + cells, mask=both, other=0.0)
+        tile = _widened(tl.load(h + cells, mask=both, other=0.0))
         if BIASED:
             tile += added[None, :]
         mean = tl.load(moments + line * 2, mask=row < last, other=0.0)
         root = tl.load(moments + line * 2 + 1, mask=row < last, other=0.0)
         tile = tl.where(both, (tile - mean[:, None]) * root[:, None], 0.0)
-        g = tl.load(grad + cells, mask=both, other=0.0)
+        g = _widened(tl.load(grad + cells, mask=both, other=0.0))
         g = tl.where(tl.load(result + cells, mask=both, other=0.0) > 0, g * factor, 0.0)
         to_scale += tl.sum(g * tile, axis=0)
         to_shift += tl.sum(g, axis=0)
@@ -143,6 +153,11 @@ def _norm_gradient_kernel(
     tl.store(sums + place, to_scale, mask=inside)
     tl.store(sums + place + width, to_shift, mask=inside)
     tl.store(sums + place + width + width, to_bias, mask=inside)
+
+
+def _summed(h: Tensor) -> torch.dtype:
+    """What sums of such numbers are kept in: see `_widened`."""
+    return torch.float32 if h.dtype == torch.bfloat16 else h.dtype
 
 
 @dataclass(frozen=True)
@@ -190,14 +205,14 @@ def narrow_gradients(
     """Gradients of the weight [S, H, C] and of h, from that [S, n, C] of what `narrow_layer` made."""
     (runs, count, width), columns = h.shape, grad.shape[2]
     parts = max(1, min(_PROGRAMS // runs, triton.cdiv(count, 16)))
-    sums, to_h = h.new_empty(runs, parts, columns, width), torch.empty_like(h)
+    sums, to_h = h.new_empty(runs, parts, columns, width, dtype=_summed(h)), torch.empty_like(h)
     _narrow_gradient_kernel[(parts, runs)](
         *(sums, to_h, h, h if mask is None else mask, grad, narrow, count, width),
         *(triton.cdiv(max(1, count), parts), scale, columns, mask is not None),
         *(triton.next_power_of_2(columns), 4, triton.next_power_of_2(width)),
         num_warps=4,
     )
-    return sums.sum(dim=1).transpose(1, 2), to_h
+    return sums.sum(dim=1).transpose(1, 2).to(h.dtype), to_h
 
 
 def norm_relu(
@@ -207,7 +222,7 @@ def norm_relu(
     the means and roots of variances that the gradient needs, [S, n, 2]."""
     bias, scale, shift = parts
     runs, count, width = h.shape
-    out, moments = torch.empty_like(h), h.new_empty(runs, count, 2)
+    out, moments = torch.empty_like(h), h.new_empty(runs, count, 2, dtype=_summed(h))
     if out.numel():
         wide = max(4, triton.next_power_of_2(width))
         lines = max(1, 2048 // wide)
@@ -228,12 +243,12 @@ def norm_relu_gradient(
     (runs, count, width), (result, moments) = h.shape, made
     parts_of_rows = max(1, min(_PROGRAMS // runs, triton.cdiv(count, 16)))
     chunk = triton.cdiv(max(1, count), parts_of_rows)
-    to_h, sums = torch.empty_like(h), h.new_empty(runs, parts_of_rows, 3, width)
+    to_h, sums = torch.empty_like(h), h.new_empty(runs, parts_of_rows, 3, width, dtype=_summed(h))
     wide = triton.next_power_of_2(width)
     _norm_gradient_kernel[(parts_of_rows, runs)](
         *(to_h, sums, grad, result, moments, h, h if bias is None else bias, scale),
         *(count, width, chunk, 1.0 / (1.0 - p), bias is not None, max(1, 2048 // wide), wide),
         num_warps=4,
     )
-    to_scale, to_shift, to_bias = sums.sum(dim=1).unsqueeze(2).unbind(1)
+    to_scale, to_shift, to_bias = sums.sum(dim=1).unsqueeze(2).to(h.dtype).unbind(1)
     return to_h, to_scale, to_shift, to_bias
