@@ -38,6 +38,7 @@ from aceglt.report import ReportUnavailable, load_runs, write_report
 from aceglt.report.result import SearchResult
 from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
+from aceglt.runs.background import Background
 from aceglt.runs.directory import RunDir, results_of
 from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, reason_to_stop, tell
 from aceglt.searches.progress import SearchProgress, visible
@@ -268,6 +269,8 @@ class _Runner:
     """By level; used when there is no run directory."""
     spared: frozenset[Path] = frozenset()
     """Tickets that are kept whatever the policy."""
+    writing: Background = field(default_factory=Background)
+    """Of a stage's files."""
 
     def __post_init__(self) -> None:
         self.problem = self.planner.problem
@@ -311,20 +314,31 @@ class _Runner:
 
     def go(self) -> SearchResult:
         state = start = self._begin()
-        for state, params in self._stages(start):
-            if params is not None:
-                self._keep_tickets(state, params)
-            if self.run is not None:  # the state first, then what is derived from it
-                checkpoint.save(self.run.checkpoint, state)
-                self.run.final.unlink(missing_ok=True)
-                self._publish(state, finished=False)
-            if state.selected is None:
+        with self.writing:
+            for state, params in self._stages(start):
                 results = summarise(self.search, state, finished=False)
-                logging.getLogger("aceglt").info(level_in_words(results, self.config.stopping.levels))
-                self._tell("on_level", results)
-            if params is not None:
-                self._log("level", level=state.level, val=state.records[-1].outcome.val)
+                tickets = self._tickets(state, params) if params is not None else []
+                if self.run is not None:  # while the next stage is trained
+                    self.writing.begin(partial(self._write, state.to("cpu"), results, tickets))
+                elif tickets:
+                    self.kept[state.level] = tickets
+                    self._drop_tickets(results)
+                if state.selected is None:
+                    logging.getLogger("aceglt").info(level_in_words(results, self.config.stopping.levels))
+                    self._tell("on_level", results)
         return self._finish(state)
+
+    def _write(self, state: State, results: dict[str, Any], tickets: Sequence[Ticket]) -> None:
+        """A stage's files: what a search goes on from before what is derived from it."""
+        assert self.run is not None
+        run, workers = self.run, max(1, min(len(tickets), os.cpu_count() or 1))
+        with ThreadPoolExecutor(workers) as pool:  # to pack and hash them takes longer than a level on a GPU
+            list(pool.map(lambda ticket: ticket.save(run.ticket(ticket.level, ticket.seed)), tickets))
+        checkpoint.save(run.checkpoint, state)
+        run.final.unlink(missing_ok=True)
+        self._publish(results)
+        if state.selected is None and state.level:
+            self._log("level", level=state.level, val=state.records[-1].outcome.val)
 
     def _stages(self, state: State) -> Iterator[tuple[State, Params | None]]:
         """The search from a state on; where memory runs out, once more with a plan that needs less, and only once."""
@@ -340,6 +354,7 @@ class _Runner:
                     f"out of memory ({self.plan}); try fewer --runs-at-once, more --partitions or fewer --hidden units"
                 ) from problem
         self.fell_back = True
+        self.writing.wait()
         torch.cuda.empty_cache()
         self._follow(smaller)
         if self.run is not None:
@@ -377,7 +392,7 @@ class _Runner:
         self._record_plan("training with")
         self._log("resume" if state.dense else "start", level=state.level, command=self.command)
         if run is not None and state.dense is not None:
-            self._publish(state, finished=False)
+            self._publish(summarise(self.search, state, finished=False))
         return state
 
     def _load(self, saved: Sequence[Path]) -> State:
@@ -392,26 +407,16 @@ class _Runner:
             path.unlink()
         return state
 
-    def _publish(self, state: State, finished: bool) -> dict[str, Any]:
-        results = summarise(self.search, state, finished)
+    def _publish(self, results: dict[str, Any]) -> None:
         if self.run is not None:
             write_checked_json(self.run.results, results)
         if self.scalars is not None:
             self.scalars.update(results)
         self._drop_tickets(results)
-        return results
 
-    def _keep_tickets(self, state: State, params: Params) -> None:
-        if self.policy == "none":
-            return
-        tickets = [self._ticket(state, params, i) for i in range(len(self.config.seeds))]
-        if self.run is None:
-            self.kept[state.level] = tickets
-            self._drop_tickets(summarise(self.search, state, finished=False))
-            return
-        run, workers = self.run, min(len(tickets), os.cpu_count() or 1)
-        with ThreadPoolExecutor(workers) as pool:  # to pack and hash them takes longer than a level on a GPU
-            list(pool.map(lambda ticket: ticket.save(run.ticket(ticket.level, ticket.seed)), tickets))
+    def _tickets(self, state: State, params: Params) -> list[Ticket]:
+        """Of a level, one for each seed."""
+        return [] if self.policy == "none" else [self._ticket(state, params, i) for i in range(len(self.config.seeds))]
 
     def _ticket(self, state: State, params: Params, i: int) -> Ticket:
         assert state.masks is not None
@@ -466,7 +471,8 @@ class _Runner:
                 path.unlink()
 
     def _finish(self, state: State) -> SearchResult:
-        results, run, reason = self._publish(state, finished=True), self.run, reason_to_stop(self.search, state)
+        results, run, reason = summarise(self.search, state, True), self.run, reason_to_stop(self.search, state)
+        self._publish(results)
         notes = [f"stopped after {state.level} of {self.config.stopping.levels} levels: {reason}"]
         notes = notes if state.level < self.config.stopping.levels else []
         if run is None:

@@ -216,11 +216,8 @@ def best_of(candidates: Sequence[tuple[Tensor, Masks]]) -> Masks:
 
 def best_ticket(level: Level, candidates: Sequence[Masks]) -> tuple[Masks, Fit]:
     """Train candidates as tickets; for each run, that with the highest validation metric, the earliest of equals."""
-    if level.masks.weights.is_cuda:  # one after the other, as memory is planned
-        fits = [level.train_ticket(masks) for masks in candidates]
-    else:  # all at once, so that no core waits until the last run of a candidate has ended
-        every, runs = level.train_ticket(Masks.cat(candidates)), level.masks.runs
-        fits = [every[c * runs : (c + 1) * runs] for c in range(len(candidates))]
+    every, runs = level.train_ticket(Masks.cat(candidates)), level.masks.runs  # as many at once as there is room for
+    fits = [every[c * runs : (c + 1) * runs] for c in range(len(candidates))]
     best = _best([fit.val for fit in fits])
     chosen = Masks.cat([candidates[c][run : run + 1] for run, c in enumerate(best)])
     return chosen, Fit.cat([fits[c][run : run + 1] for run, c in enumerate(best)])
