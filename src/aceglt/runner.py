@@ -331,7 +331,7 @@ class _Runner:
     def _write(self, state: State, results: dict[str, Any], tickets: Sequence[Ticket]) -> None:
         """A stage's files: what a search goes on from before what is derived from it."""
         assert self.run is not None
-        run, workers = self.run, max(1, min(len(tickets), os.cpu_count() or 1))
+        run, workers = self.run, max(1, min(4, len(tickets), os.cpu_count() or 1))
         with ThreadPoolExecutor(workers) as pool:  # to pack and hash them takes longer than a level on a GPU
             list(pool.map(lambda ticket: ticket.save(run.ticket(ticket.level, ticket.seed)), tickets))
         checkpoint.save(run.checkpoint, state)
@@ -508,7 +508,10 @@ class _Runner:
             self.run.savings.unlink(missing_ok=True)
         elif (known.get("level"), known.get("seed")) != (ticket.level, ticket.seed):
             try:
-                found = benchmark(ticket, self.source, device=str(self.problem.device), repeats=5, backbone=self.own)
+                found = benchmark(
+                    ticket, self.source, device=str(self.problem.device), repeats=5, backbone=self.own,
+                    pyg="torch_geometric" in sys.modules,  # its import takes longer than many a search
+                )  # fmt: skip
             except (AcegltError, RuntimeError, MemoryError) as problem:
                 logging.getLogger("aceglt").info("the best ticket's saving was not measured: %s", problem)
                 return

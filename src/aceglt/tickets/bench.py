@@ -147,9 +147,9 @@ class Benchmark:
 
 def benchmark(
     ticket: Ticket | str | Path, data: Any = None, *, device: str = "auto", repeats: int = 30, seed: int = 0,
-    backbone: Any = None,
+    backbone: Any = None, pyg: bool = True,
 ) -> Benchmark:  # fmt: skip
-    """Measure a ticket against our dense model and the plain PyG model of the same shape.
+    """Measure a ticket against our dense model and, unless `pyg` is False, the plain PyG model of the same shape.
 
     The variants take turns, so that a noisy machine treats them alike; weights are the ticket's, and random ones for
     the dense variants, which are as fast with any. `data` is by default the graph that the ticket was found on; the
@@ -170,7 +170,7 @@ def benchmark(
     target = pick_device(device)
     model = ticket.model(backbone).to(target)
     own = is_own(ticket.config.backbone)
-    variants = _own_variants(ticket, backbone, data, target) if own else _variants(ticket, model, data, target)
+    variants = _own_variants(ticket, backbone, data, target) if own else _variants(ticket, model, data, target, pyg)
     with torch.no_grad():
         latencies = _measure(variants, target, repeats, seed)
         rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
@@ -253,23 +253,21 @@ class _Variant:
         return cls(name, inputs, run, prepare, count, lambda: size, file_bytes)
 
 
-def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.device) -> list[_Variant]:
+def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.device, pyg: bool) -> list[_Variant]:
     inputs, pruned = (_Inputs.of(given, ticket, device) for given in (_dense(ticket, data), ticket.apply(data)))
     backbone = ticket.backbone()
     weights = backbone.weights(backbone.init([ticket.seed], device))
-    plain = plain_model(backbone).to(device, ticket.trained.prunable.dtype).eval()
 
     dense = CompactModel(
         backbone.layers({name: part[0] for name, part in weights.items()}), backbone.coefficients, model.directed,
         model.edge_features, model.weighted,
     ).to(device)  # fmt: skip
-    state = {name: part for name, part in plain.state_dict().items() if part.is_floating_point()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ticket"
         ticket.save(path, parts="inference")
         file_bytes = path.stat().st_size
     return [
-        _Variant.of("pyg", inputs.dense(), lambda given: plain(*given.parts), partial(adjacent, plain), state),
+        *([_plain_variant(ticket, inputs.dense(), device)] if pyg else []),
         _Variant.of("dense", inputs, *_ways(dense), weights),
         _Variant(
             "ticket",
@@ -280,6 +278,12 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
             file_bytes,
         ),
     ]
+
+
+def _plain_variant(ticket: Ticket, inputs: _Inputs, device: torch.device) -> _Variant:
+    plain = plain_model(ticket.backbone()).to(device, ticket.trained.prunable.dtype).eval()
+    state = {name: part for name, part in plain.state_dict().items() if part.is_floating_point()}
+    return _Variant.of("pyg", inputs, lambda given: plain(*given.parts), partial(adjacent, plain), state)
 
 
 def _ways(model: CompactModel) -> tuple[Callable[[_Inputs], Tensor], Callable[[_Inputs], Callable[[], Tensor]]]:

@@ -18,7 +18,6 @@ from aceglt.numerics.graph import Block, ByLength
 from aceglt.numerics.kernels import Gradients
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam
-_WIDE, _SHARED_WIDE = 256, 128  # columns of a product that a program makes; of X·W, so that its W stays in the cache
 _NARROW = 16  # columns of an output
 _MANY = 12  # entries of a row, on average, of which more are read at a time
 
@@ -80,12 +79,14 @@ def _narrow_kernel(
 
 @triton.jit
 def _spread_kernel(
-    out, to_values, rowptr, col, order, values, grad, dense, rows, width,
+    out, to_values, rowptr, col, order, values, grad, dense, rows, width, arcs,
     SCORED: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """One source's row of the gradient of `dense`, and those of its arcs' values: a target is read once."""
+    """Some columns of one source's row of the gradient of `dense`, and their part of those of its arcs' values: what
+    comes from a target is read once."""
     row = tl.load(rows + tl.program_id(0)).to(tl.int64)
-    offset = tl.arange(0, WIDTH)
+    part = tl.program_id(1).to(tl.int64)
+    offset = part * WIDTH + tl.arange(0, WIDTH)
     inside = offset < width
     total = tl.zeros([WIDTH], dtype=out.dtype.element_ty)
     if SCORED:
@@ -101,7 +102,7 @@ def _spread_kernel(
         tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0)
         total += tl.sum(tile * value[:, None], axis=0)
         if SCORED:
-            tl.store(to_values + place, tl.sum(tile * own[None, :], axis=1), mask=there)
+            tl.store(to_values + part * arcs + place, tl.sum(tile * own[None, :], axis=1), mask=there)
     tl.store(out + row * width + offset, total, mask=inside)
 
 
@@ -313,10 +314,10 @@ def spmm(matrix: Matrix, dense: Tensor, out: Tensor, shared: bool = False, relu:
     rows, columns = matrix.shape if shared else (lines, 0)
     wide = triton.next_power_of_2(width)
     if wide > _NARROW or shared:
-        wide = min(_SHARED_WIDE if shared else _WIDE, wide)
+        wide, entries = _shape(width, shared or len(matrix.values) > _MANY * lines)
         given = out, matrix.rowptr, matrix.col, matrix.values, dense, matrix.rows.all
         grid = rows, triton.cdiv(width, wide), lines // rows
-        _wide_kernel[grid](*given, columns, rows, width, relu, 8, wide, num_warps=1)
+        _wide_kernel[grid](*given, columns, rows, width, relu, 8 if shared else 2 * entries, wide, num_warps=1)
         return
     order = matrix.col if matrix.order is None else matrix.order
     read, long = (out, matrix.rowptr, matrix.col, matrix.values, order, dense, matrix.rows.all), matrix.rows.long
@@ -331,23 +332,30 @@ def spread(block: Block, values: Tensor, grad: Tensor, dense: Tensor | None) -> 
     dense [S·N, H], from those [S·T, H] of the product."""
     width = grad.shape[1]
     out = values.new_empty(block.runs * block.sources, width)
-    to_values = torch.empty_like(values) if dense is not None else None
     if not out.numel():
-        return to_values, out
+        return None if dense is None else torch.empty_like(values), out
     rows, transposed = block.transposed_by_length, (block.transposed_rowptr, block.transposed_col)
     if width <= _NARROW:
+        to_values = torch.empty_like(values) if dense is not None else None
         spmm(Matrix(*transposed, values, (0, 0), rows, block.transpose), grad, out)
         if to_values is not None and len(values):
             ends = block.row, block.col, grad, dense, len(values)
             _inner_kernel[(triton.cdiv(len(values), 128),)](to_values, *ends, width, 128)
         return to_values, out
-    given = block.transpose, values, grad, out if dense is None else dense, rows.all
-    wide, entries = triton.next_power_of_2(width), 4 if len(values) > _MANY * len(out) else 2
-    _spread_kernel[(len(out),)](
-        *(out, out if to_values is None else to_values, *transposed, *given, width, dense is not None, entries, wide),
-        num_warps=max(1, wide // 512),
+    wide, entries = _shape(width, len(values) > _MANY * len(out))
+    given = block.transpose, values, grad, out if dense is None else dense, rows.all, width, len(values)
+    parts = None if dense is None else values.new_empty(triton.cdiv(width, wide), len(values))
+    _spread_kernel[(len(out), triton.cdiv(width, wide))](
+        *(out, out if parts is None else parts, *transposed, *given, dense is not None, entries, wide), num_warps=1
     )
-    return to_values, out
+    return None if parts is None else parts[0] if len(parts) == 1 else parts.sum(dim=0), out
+
+
+def _shape(width: int, many: bool) -> tuple[int, int]:
+    """Of a program that sums rows of so many columns along arcs, of which a node has many or few: its columns, and the
+    arcs that it reads at a time. Where rows are read many times, few columns of all of them stay in the cache."""
+    wide = triton.next_power_of_2(width)
+    return (min(128, wide), 8) if many else (min(512, wide), 2)
 
 
 def sddmm(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
