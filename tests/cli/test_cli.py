@@ -284,7 +284,8 @@ def test_a_search_logs_plain_lines_where_there_is_no_terminal(tmp_path: Path) ->
         lines = result.stderr.splitlines()
         assert [line.split(" · ")[0] for line in lines] == ["dense", "level 1/2", "level 2/2"]
         read = r"val \d+\.\d\d" + ("" if options else r" · test \d+\.\d\d")
-        assert all(re.search(rf"{read}( · (wins|loses))? · \d+:\d\d:\d\d left$", line) for line in lines)
+        assert all(re.search(rf"{read}( · (wins|loses))?( · \d+:\d\d:\d\d left)?$", line) for line in lines)
+        assert [line.endswith(" left") for line in lines] == [False, True, True], "no estimate before a level has ended"
         assert "\x1b" not in result.output
 
 
