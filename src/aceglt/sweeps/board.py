@@ -29,8 +29,9 @@ class SweepProgress(Bar):
         self._levels = {cell.name: max(1, cell.config.stopping.levels) for cell in cells if cell.name not in there}
         self._work, self._done = sum(self._levels.values()), 0
         self._bar.update(self._task, total=self._work or 1)
-        go_on = f", {len(begun)} {'goes' if len(begun) == 1 else 'go'} on" if begun else ""
-        self._say(f"{counted(self._total, 'search', 'searches')}: {self._finished} finished{go_on}")
+        facts = [f"{self._finished} finished"] if finished else []
+        facts += [f"{len(begun)} {'goes' if len(begun) == 1 else 'go'} on"] if begun else []
+        self._say(": ".join([counted(self._total, "search", "searches"), *filter(None, [", ".join(facts)])]))
         for name, so_far in begun.items():
             self._say(f"{name} goes on: {so_far}")
 
