@@ -130,7 +130,7 @@ def search(
         for cell in [cell for cell in wanted if folder.finished(cell)]:  # a kill came between its end and keeping it
             keep(folder, cell, to / part)
             wanted.remove(cell)
-        keeper.on_plan(wanted, [])
+        keeper.on_plan(wanted, [], {})
         run_cells(wanted, where, need, folder, "none", keeper, failures, lambda: time.monotonic() < end)
     return failures
 

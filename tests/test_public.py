@@ -36,6 +36,12 @@ def test_no_public_name_is_a_modules_name() -> None:
     assert modules.isdisjoint(aceglt.__all__)
 
 
+def test_importing_the_package_gives_its_datasets_on_first_use() -> None:
+    code = "import aceglt; print(aceglt.datasets.KNOWN['citeseer'].nodes)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    assert found.stdout.strip() == "3327"
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'serach'"):
         aceglt.serach  # noqa: B018

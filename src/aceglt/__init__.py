@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from aceglt import datasets as datasets
     from aceglt.config import Config, resolve
     from aceglt.errors import AcegltError
     from aceglt.estimator import TicketSearch
@@ -82,7 +83,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are loaded on first use, so that `aceglt --help` need not wait for torch."""
+    """Public names, and the module of datasets, are loaded on first use, so that `aceglt --help` need not wait for
+    torch."""
+    if name == "datasets":
+        return import_module("aceglt.datasets")
     if name not in _HOMES:
         raise AttributeError(f"module 'aceglt' has no attribute '{name}'")
     return getattr(import_module(f"aceglt.{_HOMES[name]}"), name)

@@ -137,7 +137,7 @@ def search(
     check_known(names, BESIDE)
     command = command or as_call({"preset": preset, **names}, *(["data"] if data is not None else []))
     if data is not None:
-        names["dataset"] = names.get("dataset") or "data"
+        names["dataset"] = names.get("dataset") or datasets.name_of(data) or "data"
     config = resolve(preset, **names)
     method = build_method(config, own)
     chosen = frozenset(n for n in PLANNED if names.get(n) is not None)

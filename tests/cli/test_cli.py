@@ -284,7 +284,8 @@ def test_a_search_logs_plain_lines_where_there_is_no_terminal(tmp_path: Path) ->
         lines = result.stderr.splitlines()
         assert [line.split(" · ")[0] for line in lines] == ["dense", "level 1/2", "level 2/2"]
         read = r"val \d+\.\d\d" + ("" if options else r" · test \d+\.\d\d")
-        assert all(re.search(rf"{read}( · (wins|loses))? · \d+:\d\d:\d\d left$", line) for line in lines)
+        assert all(re.search(rf"{read}( · (wins|loses))?( · \d+:\d\d:\d\d left)?$", line) for line in lines)
+        assert [line.endswith(" left") for line in lines] == [False, True, True], "no estimate before a level has ended"
         assert "\x1b" not in result.output
 
 
@@ -384,13 +385,13 @@ def test_show_of_a_run_tells_its_story_in_ten_lines(run: Path) -> None:
     assert f"test {plus_minus(results['dense']['test'])}, val {plus_minus(results['dense']['val'])}" in story["Dense"]
     assert f"edges {percent(first['graph_sparsity'])} to {percent(last['graph_sparsity'])}" in story["Pruned"]
     assert story["Test"].endswith(f"{plus_minus([mean_std(last['test'])[0]])} at the last level")
-    assert story["Significant"] == "undetermined"
+    assert story["Significant"] == "undetermined (it takes 5 seeds)"
     for criterion in ("paper", "strict"):
         winner = results["highest_winning"][criterion]
         expected = "no level wins" if winner is None else f"wins at level {winner['level']}: "
         assert story[criterion.capitalize()].startswith(expected)
     assert plus_minus(last["fluctuation"]["edges"]) in story["Rank change"]
-    assert "(6 epochs per seed)" in story["Cost"]
+    assert story["Cost"].endswith("; per seed 6 epochs of choosing and 6 of retraining")
     assert str(run / "report.html") in story["Files"]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch_geometric.data import Data
 
+import aceglt
 from aceglt import datasets
-from aceglt.datasets import KNOWN, GraphData, available, load, read, save_npz
+from aceglt.datasets import KNOWN, GraphData, available, load, name_of, read, save_npz
 from aceglt.errors import DataError
 from aceglt.problems.base import Problem
 
@@ -155,3 +159,26 @@ def test_loading_the_embedded_graph_imports_neither_scipy_nor_pyg() -> None:
 def test_odd_names_are_data_errors(name: str) -> None:
     with pytest.raises(DataError):
         load(name)
+
+
+def test_loaded_data_knows_its_name_as_long_as_it_is_unchanged() -> None:
+    def loaded() -> Any:
+        return load("synthetic-arxiv:0.002")
+
+    data = loaded()
+    assert [name_of(each) for each in (data, copy.copy(data), data.to("cpu"))] == ["synthetic-arxiv:0.002"] * 3
+    data.x = data.x * 2
+    assert name_of(data) is None
+    written, longer, shorter = loaded(), loaded(), loaded()
+    written.x[0] = 1.0
+    longer.edge_weight = torch.ones(longer.num_edges)
+    del shorter.test_mask
+    assert [name_of(each) for each in (written, longer, shorter, Data(source="a file"))] == [None] * 4
+    torch.save(loaded(), io.BytesIO())
+
+
+def test_a_ticket_of_loaded_data_finds_its_graph_by_itself() -> None:
+    data = load("synthetic-arxiv:0.002")
+    ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, hidden=4, device="cpu").tickets[0]
+    assert ticket.config.dataset == "synthetic-arxiv:0.002"
+    assert torch.equal(ticket.predict(ticket.load_data()), ticket.predict(data))

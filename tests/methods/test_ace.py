@@ -329,6 +329,11 @@ def test_the_cost_is_what_was_trained(keep: Any, rounds: int) -> None:
     assert selection.epochs == ace.cost(200) == training.epochs
 
 
+def test_a_round_trains_no_longer_than_the_scores_of_the_level() -> None:
+    training, ace = FakeTraining([[]], [[]]), last_kept(rounds=1, refine_epochs=1000)
+    assert select(training, ace).epochs == ace.cost(200) == training.epochs == 3 * 200
+
+
 def test_paper_sampling_removes_duplicates_and_trims_to_equal_counts() -> None:
     ace = last_kept(rounds=1, exchange=1.0, temperature=1.0, replacement=True)
     selection = select(FakeTraining([[]] * 20, [[]] * 20), ace)

@@ -238,6 +238,8 @@ def test_the_paper_preset_has_the_rows_of_table_s2(dataset: str, lambdas: tuple[
         ({"task": "link", "teacher_smoothing": 0.5}, "teacher_smoothing 0.5 is for tasks on nodes"),
         ({"task": "link", "objective": "infoclust", "signal": "teacher"}, "signal 'teacher' has nothing to teach"),
         ({"task": "link", "objective": "infoclust", "loss": "mine:loss"}, "'infoclust' has a loss of its own"),
+        ({"task": "link", "objective": "infoclust", "norm": "batch"}, "norm 'batch' gathers no statistics"),
+        ({"task": "link", "preset": "paper", "norm": "batch"}, "norm 'batch' gathers no statistics"),
         ({"objective": "infoclust", "signal": "labels"}, "objective 'infoclust' is for task link, not node"),
         ({"edge_split": "connected"}, "edge_split 'connected' is for task link, not node"),
         ({"task": "link", "split": "random:1"}, "split 'random:1' is of nodes"),

@@ -41,11 +41,13 @@ class Watches:
     def __init__(self, act: Callable[[Mapping[str, int]], None] = lambda levels: None) -> None:
         self.act = act
         self.finished: list[str] = []
+        self.begun: list[str] = []
         self.ended: list[str] = []
         self.failures: list[tuple[str, str, bool]] = []
 
-    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell], begun: Mapping[str, str]) -> None:
         self.finished = [cell.name for cell in finished]
+        self.begun = list(begun.values())
 
     def on_end(self, name: str) -> None:
         self.ended.append(name)

@@ -356,7 +356,9 @@ def test_the_command_refuses_a_bad_grid_in_one_line(engine: Engine, tmp_path: Pa
 
 
 def test_seeds_are_added_to_a_finished_sweep(swept: dict[str, Any], tmp_path: Path) -> None:
-    more = aceglt.sweep({**swept, "seeds": 3}, tmp_path / "out")
+    watches = Watches()
+    more = aceglt.sweep({**swept, "seeds": 3}, tmp_path / "out", observer=watches)
+    assert (watches.finished, watches.begun) == ([], ["2 of 2 levels with 2 of 3 seeds"] * 4)
     assert [cell["results"]["seeds"] for cell in more.cells] == [[0, 1, 2]] * 4
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
     alone = aceglt.search(device="cpu", **more.cells[0]["config"])

@@ -313,7 +313,7 @@ class TaskOptions(Group):
 
     @classmethod
     def check_choices(cls, made: Mapping[str, Any]) -> None:
-        """Raise ConfigError where choices of the user's have no meaning for this task."""
+        """Raise ConfigError where choices, of the user or the preset, have no meaning for this task."""
 
     def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
         """Raise ConfigError where the signal, the user's own loss, a metric or a kind of parts does not go with these
@@ -366,6 +366,11 @@ class LinkOptions(TaskOptions):
             raise ConfigError(f"teacher_smoothing {made['teacher_smoothing']} is for tasks on nodes, not link")
         if made.get("split", NodeOptions.split) != NodeOptions.split:
             raise ConfigError(f"split '{made['split']}' is of nodes; task link splits edges, see edge_split")
+        if made.get("objective") == "infoclust" and made.get("norm") == "batch":
+            raise ConfigError(
+                "objective 'infoclust' trains in evaluation mode, in which norm 'batch' gathers no statistics; use "
+                "norm 'layer' or 'none'"
+            )
 
     def check(self, signal: str, loss: str | None, metric: str | None, partition_by: str) -> None:
         if partition_by == "neighbours":

@@ -89,7 +89,9 @@ class AceOptions(MethodOptions):
     )
     rounds: int = setting(2, "T: rounds of refinement per level; the authors' code has 6.")
     refine_epochs: int = setting(
-        30, "Epochs that the retained and the pruned part are each trained per round.", at_least(1)
+        30,
+        "Epochs that the retained and the pruned part are each trained per round, at most those of a level's scores.",
+        at_least(1),
     )
     exchange: float = setting(
         0.02, "K as a share of the smaller of the two parts.", must_be("in (0, 1]", lambda share: 0 < share <= 1)

@@ -32,7 +32,7 @@ def resolve(preset: str = "default", **choices: Any) -> Config:
     changed = overrides(preset, **{**place, "dataset": place["dataset"].lower()})
     one_of(*TASK_OPTIONS)("task", place["task"])
     task = TASK_OPTIONS[place["task"]]
-    task.check_choices(made)
+    task.check_choices({**changed, **made})
     settings = {
         **BACKBONE_OPTIONS.get(place["backbone"], BackboneOptions).usual,
         **task.usual({**changed, **made}),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from aceglt.datasets.pyg import LoadedData
 
 __all__ = [
-    "KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "nodes_of_synthetic", "read",
-    "save_npz",
+    "KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "name_of", "nodes_of_synthetic",
+    "read", "save_npz",
 ]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ KNOWN = {
 
 
 def load(name_or_path: str, data_root: str | Path | None = None) -> LoadedData:
-    """Load a dataset as a PyG `Data`; see `read` for what there is.
+    """Load a dataset as a PyG `Data`; see `read` for what there is. A search on it, unchanged, records its name.
 
     Examples:
         >>> load("CiteSeer").x.shape
@@ -77,7 +77,12 @@ def load(name_or_path: str, data_root: str | Path | None = None) -> LoadedData:
     """
     from aceglt.datasets.pyg import as_data
 
-    return as_data(read(name_or_path, data_root))
+    return as_data(read(name_or_path, data_root), name_or_path)
+
+
+def name_of(data: Any) -> str | None:
+    """The name or path that data was loaded by, if it is as `load` returned it."""
+    return data.source if type(data).__name__ == "LoadedData" else None
 
 
 def read(name_or_path: str, data_root: str | Path | None = None, download: bool = True) -> GraphData | LinkData:

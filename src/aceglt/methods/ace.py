@@ -31,13 +31,14 @@ class Ace(AceOptions):
             "weights": [_Side(mask, limits(mask, parts, self.exchange)) for mask in first.weights],
             "edges": [_Side(mask, limits(mask, [], self.exchange)) for mask in first.edges],
         }
+        refining = self._epochs(level.epochs)
         candidates: list[tuple[Tensor, Masks]] = []  # what each round starts from, with its validation metric
         for t in range(self.rounds):  # line 4
             elements = _masks(sides)
             others = pruned_part(elements, parts, whole_graph=self.pruned_graph == "full")
             masks = level.masks_of(elements)
             both = Masks.cat([masks, level.masks_of(others)])  # lines 2 and 3: Z_retained and Z_pruned
-            fit = level.train_scores(both, self.refine_epochs, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
+            fit = level.train_scores(both, refining, f"refine {t}")  # lines 5 and 6: Equations 2 and 3
             assert fit.scores is not None
             candidates.append((fit.val[: masks.runs], masks))
             halves = [slice(0, masks.runs), slice(masks.runs, None)]
@@ -49,7 +50,7 @@ class Ace(AceOptions):
                     sides[side][run] = self._round(before, scored, rng.fold(key[run : run + 1], salt))
         refined = level.masks_of(_masks(sides))
         if self.keep == "best":
-            last = level.train_scores(refined, self.refine_epochs, f"refine {self.rounds}")
+            last = level.train_scores(refined, refining, f"refine {self.rounds}")
             refined = best_of([*candidates, (last.val, refined)])
         trained, epochs = None, self.cost(level.epochs)
         if self.keep == "trained":  # a round that did not help is taken back
@@ -81,8 +82,12 @@ class Ace(AceOptions):
         return self.rounds + 1 if self.keep == "trained" else 0
 
     def cost(self, epochs: int) -> int:
-        last = self.refine_epochs if self.keep == "best" else 0
-        return epochs + 2 * self.rounds * self.refine_epochs + last
+        refining = self._epochs(epochs)
+        return epochs + 2 * self.rounds * refining + (refining if self.keep == "best" else 0)
+
+    def _epochs(self, scoring: int) -> int:
+        """Of a round: never more than the level's scores are trained for."""
+        return min(self.refine_epochs, scoring)
 
 
 @dataclass(frozen=True)

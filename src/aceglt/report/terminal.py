@@ -15,7 +15,7 @@ from aceglt.report.tables import comparison_rows
 from aceglt.report.view import RunView, by_setting, setting_in_words, short_names, warnings
 from aceglt.runs.directory import RunDir
 from aceglt.searches import statistics
-from aceglt.searches.statistics import CRITERIA, best_level, mean_std, metric_in_words
+from aceglt.searches.statistics import CRITERIA, MIN_SEEDS, best_level, mean_std, metric_in_words
 from aceglt.searches.wording import SIDES, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def winner(r: Mapping[str, Any], criterion: str) -> str:
     """The sparsest level that wins by a criterion, in a line."""
     level = statistics.sparsest_winner(r["levels"], criterion)
     if level is None:
-        return "undetermined" if statistics.undetermined(r["levels"], criterion) else "no level wins"
+        few = f" (it takes {MIN_SEEDS} seeds)" if criterion == "significant" and len(r["seeds"]) < MIN_SEEDS else ""
+        return f"undetermined{few}" if statistics.undetermined(r["levels"], criterion) else "no level wins"
     places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDES.items())
     reading = "val" if level["test"] is None else "test"
     return (
@@ -210,11 +211,10 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cost(levels: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{word} {duration(sum(level['phases'][phase] for level in levels))} "
-        f"({counted(sum(level['epochs'][phase] for level in levels), 'epoch')} per seed)"
-        for word, phase in (("choosing", "select"), ("retraining", "retrain"))
-    )
+    """Time as a whole: a method that trains tickets to choose one retrains in the time of choosing."""
+    seconds = duration(sum(sum(level["phases"].values()) for level in levels))
+    choosing, retraining = (sum(level["epochs"][phase] for level in levels) for phase in ("select", "retrain"))
+    return f"{seconds}; per seed {counted(choosing, 'epoch')} of choosing and {retraining:,} of retraining"
 
 
 def _files(path: Path, results: Mapping[str, Any]) -> str:
@@ -264,9 +264,10 @@ def print_ticket(console: Console, ticket: Ticket) -> None:
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
     """Ticket against dense, and the verdict by each criterion."""
     pruned = f"model sparsity {percent(ticket.model_sparsity)}, graph sparsity {percent(ticket.graph_sparsity)}"
+    seeds = counted(len(result.ticket.val), "dropout seed")
     _say(
         console,
-        f"Retrained in isolation over {len(result.ticket.val)} dropout seeds: level {ticket.level}, {pruned}",
+        f"Retrained in isolation over {seeds}: level {ticket.level}, {pruned}",
         repr(result),
         soft_wrap=False,
     )

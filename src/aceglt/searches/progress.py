@@ -72,7 +72,8 @@ class TrainingProgress(Bar, Observer):
         self._total = total  # epochs · runs
         self._done = 0  # of them, in this session
         self._skipped = 0  # those that an earlier session had done
-        self._began = self._shown = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when the first epoch had ended, and what was done then
+        self._shown = time.monotonic()
         self._level, self._phase = 0, ""
         self._begun: Counter[str] = Counter()  # how often each phase of the level has
         self._start(1)
@@ -97,6 +98,7 @@ class TrainingProgress(Bar, Observer):
         self._done += runs
         self._in_phase += runs
         now = time.monotonic()
+        self._first = self._first or (now, self._done)
         if now - self._read >= _READ_SECONDS or epoch == epochs:
             self._best, self._read = best(), now
         if self._moves:
@@ -116,7 +118,8 @@ class TrainingProgress(Bar, Observer):
 
     def _line(self, text: str) -> None:
         self._shown = time.monotonic()
-        self._say(text if self._moves else f"{text} · {self._left()}")
+        left = "" if self._moves else self._left()
+        self._say(f"{text} · {left}" if left else text)
 
     def _where(self) -> str:
         return self._phase
@@ -127,8 +130,11 @@ class TrainingProgress(Bar, Observer):
         return f"{self._where()} · epoch {self._in_phase // self._runs}/{epochs}{known}"
 
     def _left(self) -> str:
-        elapsed = time.monotonic() - self._began
-        return time_left(max(0, self._total - self._skipped - self._done) * elapsed / max(1, self._done))
+        """By the epochs after the first, during which kernels may be compiled; nothing before."""
+        since, before = self._first or (0.0, self._done)
+        if self._done == before:
+            return ""
+        return time_left(max(0, self._total - self._done) * (time.monotonic() - since) / (self._done - before))
 
 
 class SearchProgress(TrainingProgress):
@@ -138,15 +144,31 @@ class SearchProgress(TrainingProgress):
         runs, self._levels = len(config.seeds), config.stopping.levels
         self._dense = config.training.epochs * runs
         self._per_level = level_epochs(method, config.scoring_epochs, config.training.epochs) * runs
+        self._reached, self._ends = 0, list[float]()  # when the first whole level of this session began, and each ended
         super().__init__(console, self._dense + self._levels * self._per_level)
 
     def on_phase(self, level: int, phase: str) -> None:
         if level and not self._phase:  # a resumed search: what was done before costs no time now
             self._skipped = self._dense + (level - 1) * self._per_level
+        if level and not self._ends and not self._skipped:
+            self._ends.append(time.monotonic())
         super().on_phase(level, phase)
 
     def on_level(self, results: Mapping[str, Any]) -> None:
+        if self._ends or self._skipped:  # of a resumed search, the first level may have been half done
+            self._ends.append(time.monotonic())
+        self._reached = len(results["levels"])
         self._line(level_in_words(results, self._levels))
+
+    def _left(self) -> str:
+        """By the levels that this session has seen from beginning to end: what dense took says little about them."""
+        if self._levels == 0:
+            return super()._left()
+        if len(self._ends) < 2:
+            return ""
+        per_level = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        left = (self._levels - self._reached) * per_level - (time.monotonic() - self._ends[-1])
+        return time_left(max(0.0, left))
 
     def _end(self, best: float) -> None:
         """What matters comes with the level."""

@@ -17,7 +17,7 @@ from aceglt.files.schema import OBJECT, TEXT, check
 from aceglt.report import ReportUnavailable, RunView, distinct_names, write_report
 from aceglt.report.result import data_frame, plot, sketch
 from aceglt.report.terminal import sweep_tables
-from aceglt.runs.directory import LockedFolder, RunDir, finished_results, is_run, read_json
+from aceglt.runs.directory import LockedFolder, RunDir, finished_results, is_run, read_json, results_of
 from aceglt.searches.results import check_results, per_level, per_seed
 from aceglt.searches.statistics import best_level, mean_std
 from aceglt.searches.wording import counted, escape, html_table, text_table
@@ -60,6 +60,22 @@ class SweepDir(LockedFolder):
             return None
         has_all = set(cell.config.seeds) <= set(found.seeds)
         return results if has_all and found.stopping == cell.config.stopping else None
+
+    def begun(self, cells: Sequence[GridCell]) -> dict[str, str]:
+        """How far those of these searches are that have begun, by name."""
+        return {cell.name: found for cell in cells if (found := self._so_far(cell))}
+
+    def _so_far(self, cell: GridCell) -> str | None:
+        run = self.run(cell)
+        try:
+            found, results = run.read_config(), results_of(run.path)
+        except RunError:  # not begun, without any result, or damaged
+            return None
+        wanted = cell.config
+        so_far = [f"{len(results['levels'])} of {counted(wanted.stopping.levels, 'level')}"]
+        if not set(wanted.seeds) <= set(found.seeds):
+            so_far.append(f"{len(found.seeds)} of {counted(len(wanted.seeds), 'seed')}")
+        return " with ".join(so_far)
 
     def level(self, cell: GridCell) -> int | None:
         """The level that a search is at, by its log; None where it has not begun."""

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class SweepObserver(Protocol):
     """Is told how a sweep goes on, at least every `interval` seconds if it has one."""
 
-    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None:
-        """What there is to search, and what of it is there already."""
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell], begun: Mapping[str, str]) -> None:
+        """What there is to search, what of it is there already, and how far searches are that go on, by name."""
 
     def on_end(self, name: str) -> None:
         """A search has finished."""
@@ -104,7 +104,7 @@ def sweep(
     folder, watching = SweepDir(out), observer or Silent()
     missing = [cell for cell in cells if not folder.finished(cell)]
     need = need_of(where, missing)
-    watching.on_plan(cells, [cell for cell in cells if cell not in missing])
+    watching.on_plan(cells, [cell for cell in cells if cell not in missing], folder.begun(missing))
     failures: dict[str, str] = {}  # why searches were given up, by name
     with folder:  # before anything is started, since another sweep may be at work there
         write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
@@ -169,7 +169,7 @@ def _check_searches(cells: Sequence[GridCell], data_root: str | Path | None) -> 
 class Silent:
     """Nobody watches."""
 
-    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell]) -> None: ...
+    def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell], begun: Mapping[str, str]) -> None: ...
     def on_end(self, name: str) -> None: ...
     def on_failure(self, name: str, problem: str, again: bool) -> None: ...
     def on_levels(self, levels: Mapping[str, int]) -> None: ...

@@ -179,7 +179,7 @@ class _Trials:
         cells = list(self.cells.values())
         missing = [cell for cell in cells if not self.folder.finished(cell) and cell.name not in self.failures]
         need = need_of(self.machines, missing)
-        self.observer.on_plan(cells, [cell for cell in cells if cell not in missing])
+        self.observer.on_plan(cells, [cell for cell in cells if cell not in missing], self.folder.begun(missing))
         write_json(self.folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
         try:
             more, observer = (lambda: not over()), self.observer
