@@ -270,7 +270,7 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
         file_bytes = path.stat().st_size
     return [
         _Variant.of("pyg", inputs.dense(), lambda given: plain(*given.parts), partial(adjacent, plain), state),
-        _Variant.of("dense", inputs, *_ways(dense), weights),
+        replace(_Variant.of("dense", inputs, *_ways(dense), weights), weight_bytes=lambda: dense.nbytes),
         _Variant(
             "ticket",
             pruned,
