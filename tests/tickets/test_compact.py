@@ -50,7 +50,7 @@ def test_every_kernel_gives_the_same(backbone: str, kernel: str, monkeypatch: py
     def choose(shape: tuple[object, ...], *_: object) -> str:
         if shape[0] == "input":
             return "sparse" if kernel == "sparse input" else "dense"
-        return "dense" if kernel == "sparse input" else kernel
+        return kernel if ("sparse input" in shape) == (kernel == "sparse input") else "dense"
 
     monkeypatch.setattr(compact, "fastest", choose)
     ticket, x = random_ticket(backbone, 0.05), features(0.2)
@@ -58,6 +58,27 @@ def test_every_kernel_gives_the_same(backbone: str, kernel: str, monkeypatch: py
     assert len(model.features) < 6
     assert_close(model(x, alive_arcs(ticket)), masked_outputs(ticket, x), 1e-9)
     assert next(iter(model.kernels.values())) == kernel
+
+
+def test_a_sparse_weight_times_sparse_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact, "fastest", lambda *_: "sparse both")
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.rand(shape, generator=generator) for shape in ((300, 40), (40, 256)))
+    x, weight = x * (x < 0.1), weight * (weight < 0.05)
+    layer = MeasuredLinear(weight, None)
+    assert_close(layer([x.to_sparse_csr()]), x @ weight, 1e-5)
+    assert layer.used == ["sparse both"]
+    assert [copy.layout for copy in layer.copies] == [torch.sparse_csr]
+
+
+def test_widths_that_kernels_like_change_no_outputs() -> None:
+    ticket, x = random_ticket("gcn", 0.3, hidden=60), features(1.0)
+    layers = ticket.backbone().layers(ticket.trained_weights())
+    (_, narrow), (_, aligned) = shrink(layers), shrink(layers, aligned=True)
+    assert narrow[0].weight.shape[1] % 16 != 0
+    assert aligned[0].weight.shape[1] - narrow[0].weight.shape[1] in range(1, 16)
+    assert aligned[0].weight.shape[1] % 16 == 0
+    assert_close(ticket.model()(x, alive_arcs(ticket)), masked_outputs(ticket, x), 1e-5)
 
 
 def test_units_that_nobody_reads_and_features_without_weights_are_gone() -> None:

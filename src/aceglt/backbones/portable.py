@@ -191,6 +191,9 @@ class Layer(nn.Module):
         self.root = None if spec.root is None else linear(spec.root, None)
         self.register_buffer("identity", spec.identity)
         self.messages, self.norm = spec.messages, spec.norm
+        inputs, units = spec.weight.shape
+        self.sums_inputs = self.messages and not self.attends and spec.shift is None and inputs < units
+        """Whether h, which is narrower, is summed along arcs in place of z: (A·h)·weight is A·(h·weight)."""
         self.own, self.bias = fixed(spec.own), fixed(spec.bias)
         self.scale, self.offset = fixed(spec.scale), fixed(spec.offset)
         self.whole = spec.norm or any(part is not None for part in (spec.root, spec.identity, spec.scale))
@@ -207,12 +210,20 @@ class Layer(nn.Module):
             joined, logits = self.heads[0](blocks).split([self.widths[0], 2], dim=1)
             units = [joined.contiguous()]
         coefficients = [None] * len(self.widths) if logits is None else _attend(logits, graph)
+        early = self.sums_inputs and all(block.layout == torch.strided for block in blocks)
+        if early:
+            sums = [self._summed(block, graph) for block in blocks]
+            units = (head(sums) for head in self.heads)
         made = []
         for z, values, bias in zip(units, coefficients, _split(self.bias, self.widths), strict=True):
-            out = graph.sum(z, values) if self.messages else z
-            out = out if self.own is None else torch.addcmul(out, z, self.own)
+            out = z if early else self._summed(z, graph, values)
             made.append(self._finished(out if bias is None else out + bias))
         return [self._with_inputs(made, blocks)] if self.whole else made
+
+    def _summed(self, z: Tensor, graph: ArcGraph, values: Tensor | None = None) -> Tensor:
+        """Along arcs, and with a share of the node's own."""
+        out = graph.sum(z, values) if self.messages else z
+        return out if self.own is None else torch.addcmul(out, z, self.own)
 
     def _finished(self, out: Tensor) -> Tensor:
         return out if self.whole else ACTIVATIONS[self.activation](out)

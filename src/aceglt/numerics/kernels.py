@@ -36,6 +36,10 @@ class Kernels:
             out = dense.new_empty(left.shape[0], dense.shape[1])
         return torch.addmm(out, left, dense, beta=0, out=out)  # the plain operator would clear and copy the output
 
+    def sparse_by_sparse(self, left: Tensor, right: Tensor) -> Tensor | None:
+        """left · right, both CSR, as a dense matrix; None where there is no shorter way than with a dense right."""
+        return None
+
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         """[S, n, H] products of one (CSR or dense) matrix with each run's, right [S, m, H]."""
         if right.is_cuda and not left.is_sparse_csr:

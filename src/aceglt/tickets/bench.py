@@ -268,7 +268,7 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
         file_bytes = path.stat().st_size
     return [
         *([_plain_variant(ticket, inputs.dense(), device)] if pyg else []),
-        _Variant.of("dense", inputs, *_ways(dense), weights),
+        replace(_Variant.of("dense", inputs, *_ways(dense), weights), weight_bytes=lambda: dense.nbytes),
         _Variant(
             "ticket",
             pruned,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -20,9 +20,13 @@ from aceglt.numerics.graph import Graph
 from aceglt.problems.checks import check_edges
 from aceglt.tickets.shrink import shrink
 
-_TRIALS = 3
+_TRIALS, _BRIEF = 3, 0.03  # rounds of trials, and seconds that they take together at least
+_CLEAR = 0.9  # of the time of the first trial, that another must take to be chosen
 _FEW_NODES = 64
 _SAMPLE = 256  # rows of x that say how sparse it is
+_FEW = 4  # times as many units as features, for these to be summed along arcs, which takes them dense
+_FEW_ALIVE = 0.1  # share of non-zeros of a weight from which on no kernel for sparse inputs gains by them
+_RARE, _HEAVY = 64, 1 << 33  # one of how many entries, and multiply-adds, for sparse to be faster without a trial
 _SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
@@ -37,10 +41,10 @@ class CompactModel(TicketModel):
     """Outputs [N, classes] from all features x [N, F], dense or sparse, and a PyG `edge_index`, as the masked model
     gives them.
 
-    Dead hidden units, features that no alive weight reads and dead edges are not there; of a residual network, whose
-    norms need all hidden units, unread features and units of the encoder. What is left of a ticket that was pruned by
-    units is dense. Each product runs on the kernel that was fastest when this machine first met its shape. It is for
-    inference; no gradients are kept.
+    Dead hidden units, features that no alive weight reads and dead edges are not there, but for a few that kernels are
+    faster with; of a residual network, whose norms need all hidden units, unread features and units of the encoder.
+    What is left of a ticket that was pruned by units is dense. Each product runs on the kernel that was fastest when
+    this machine first met its shape. It is for inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
     graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model that is
@@ -58,7 +62,7 @@ class CompactModel(TicketModel):
         inputs: Tensor | None = None,
     ) -> None:
         """`inputs` [F] bool are the features that the first layer has weights for; None is all."""
-        super().__init__(*shrink(layers, inputs), coefficients, MeasuredLinear)
+        super().__init__(*shrink(layers, inputs, aligned=True), coefficients, MeasuredLinear)
         self.in_features, self.directed = len(layers[0].weight if inputs is None else inputs), directed
         self.edge_features, self.weighted = edge_features, weighted
 
@@ -257,7 +261,7 @@ class MeasuredLinear(Linear):
         super().__init__(weight, shift)
         self.used: list[str] = []
         self._nonzeros = int(torch.count_nonzero(weight))
-        self._transposed: dict[Any, Tensor] = {}  # the weight's rows, dense or CSR
+        self._copies: dict[Any, Tensor] = {}  # of the weight's rows, as kernels read them
 
     def extra_repr(self) -> str:
         rows, columns = self.weight.shape
@@ -266,7 +270,7 @@ class MeasuredLinear(Linear):
     @property
     def copies(self) -> list[Tensor]:
         """Of the weight, as kernels read it."""
-        return list(self._transposed.values())
+        return list(self._copies.values())
 
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
         self.used.clear()
@@ -285,8 +289,11 @@ class MeasuredLinear(Linear):
         if x.layout != torch.strided:
             return _columns(x, features, x.values().numel() <= _SPARSE * x.numel())
         rarity = _rarity(x)
-        if rarity * _SPARSE < 1:
+        if rarity * _SPARSE < 1 or _FEW * len(self.weight) <= self.weight.shape[1]:
             return _columns(x, features, sparse=False)
+
+        if x.device.type == "cpu" and rarity >= _RARE and x.numel() * self.weight.shape[1] > _HEAVY:
+            return _columns(x, features, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
             made = {name: partial(_columns, x, features, name == "sparse") for name in ("dense", "sparse")}
@@ -296,33 +303,56 @@ class MeasuredLinear(Linear):
             return {name: partial(self, [make()]) for name, make in made.items()}
 
         shape = ("input", once, *self._shape(len(x), len(features), x.dtype), x.shape[1], int(rarity).bit_length())
-        return _columns(x, features, fastest(shape, x.device, trials) == "sparse")
+        before = set(self._copies)
+        sparse = fastest(shape, x.device, trials) == "sparse"
+        if sparse:
+            self._drop(set(self._copies) - before)
+        return _columns(x, features, sparse)
 
     def _multiply_made(self, make: Callable[[], Tensor]) -> Tensor:
         made: Tensor = self([make()])
         return made
 
     def _choose(self, block: Tensor, rows: slice) -> str:
-        if block.layout == torch.sparse_csr:
+        alive = self._nonzeros / self.weight.numel()
+        if block.layout == torch.strided:
+            names = ["dense", "narrow", "sparse weight"] if alive < _SPARSE else ["dense", "narrow"]
+        elif alive < _FEW_ALIVE and block.device.type == "cpu":
+            names = ["sparse input", "sparse both"]
+        else:
             return "sparse input"
-        names = ["dense", "narrow"]
-        if self._nonzeros < _SPARSE * self.weight.numel():
-            names.append("sparse weight")
-        return fastest(
-            ("product", *self._shape(block.shape[0], block.shape[1], block.dtype)),
+        before = set(self._copies)
+        chosen = fastest(
+            ("product", names[0], *self._shape(block.shape[0], block.shape[1], block.dtype)),
             block.device,
             lambda: {name: partial(self._multiply, name, block, rows) for name in names},
         )
+        self._drop(set(self._copies) - before - {self._key(chosen, rows)})
+        return chosen
+
+    def _drop(self, keys: Iterable[Any]) -> None:
+        """The copies that trials have made and nobody needs."""
+        for key in keys:
+            del self._copies[key]
+
+    def _key(self, kernel: str, rows: slice) -> Any:
+        return kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype
 
     def _multiply(self, kernel: str, block: Tensor, rows: slice) -> Tensor:
-        """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns."""
+        """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns; with "sparse
+        both", block and weight are read as CSR."""
         if kernel in ("dense", "sparse input"):
             return _product(block, self.weight[rows])
-        key = (kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype)
-        if key not in self._transposed:
+        key = self._key(kernel, rows)
+        if kernel == "sparse both":
+            if key not in self._copies:
+                self._copies[key] = to_csr(self.weight[rows])
+            made = kernels(block.device.type).sparse_by_sparse(block, self._copies[key])
+            return _product(block, self.weight[rows]) if made is None else made
+        if key not in self._copies:
             transposed = self.weight[rows].t().contiguous()
-            self._transposed[key] = transposed if kernel == "narrow" else to_csr(transposed)
-        return _product(self._transposed[key], block.t()).t().contiguous()
+            self._copies[key] = transposed if kernel == "narrow" else to_csr(transposed)
+        return _product(self._copies[key], block.t()).t().contiguous()
 
     def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
         """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
@@ -354,14 +384,19 @@ _FASTEST: dict[tuple[Any, ...], str] = {}
 
 
 def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], Mapping[str, Callable[[], Any]]]) -> str:
-    """The name of the fastest trial; timed when this process first meets the shape, then remembered."""
+    """The name of the fastest trial, or of the first unless another is clearly faster; timed when this process first
+    meets the shape, then remembered."""
     key = (*shape, device, torch.get_num_threads())
     if key not in _FASTEST:
-        times = {}
-        for name, trial in trials().items():
+        made = trials()
+        for trial in made.values():
             trial()
-            times[name] = min(seconds(trial, device) for _ in range(_TRIALS))  # noise only ever adds
-        _FASTEST[key] = min(times, key=times.__getitem__)
+        taken: list[dict[str, float]] = []
+        while len(taken) < _TRIALS or sum(sum(turn.values()) for turn in taken) < _BRIEF:
+            taken.append({name: seconds(trial, device) for name, trial in made.items()})
+        times = {name: min(turn[name] for turn in taken) for name in made}  # noise only ever adds
+        first, best = next(iter(times)), min(times, key=times.__getitem__)
+        _FASTEST[key] = best if times[best] < _CLEAR * times[first] else first
     return _FASTEST[key]
 
 

@@ -14,6 +14,9 @@ from aceglt.backbones.narrow import Narrow, narrowed
 from aceglt.backbones.portable import ACTIVATIONS, BlockSpec, LayerSpec, Spec
 from aceglt.numerics.masks import Masks
 
+_LANES = 16  # units that aligned widths are multiples of
+_WORTH = 8  # one of how many features must go for a copy of the others to be worth it
+
 
 def alive_layers(backbone: Backbone, trained: Params, masks: Masks) -> tuple[Sequence[Spec], Tensor | None]:
     """The layers of one run's network, and the features that they have weights for, [F] bool (None: all). Those of a
@@ -36,15 +39,17 @@ def _present(layer: LayerSpec, small: Narrow, number: int) -> LayerSpec:
     return _inputs(kept, torch.cat([small.present[name][0] for name in inputs]))
 
 
-def shrink(layers: Sequence[Spec], inputs: Tensor | None = None) -> tuple[Tensor, list[Spec]]:
+def shrink(layers: Sequence[Spec], inputs: Tensor | None = None, aligned: bool = False) -> tuple[Tensor, list[Spec]]:
     """Which features are read, and the same network without units that nobody reads or that never vary. The first layer
     has weights for `inputs`, [F] bool, or for all features.
 
-    Units that a norm is over stay, so that in a residual network only those go that the encoder makes for nobody.
+    Units that a norm is over stay, so that in a residual network only those go that the encoder makes for nobody. With
+    `aligned`, a stack of layers is as kernels like it: widths are multiples of 16 where zeros can make up for it, and
+    unread features stay if they are few.
     """
     stack = [layer for layer in layers if isinstance(layer, LayerSpec)]
     if stack:
-        features, kept = _shrink_stack(stack)
+        features, kept = _shrink_stack(stack, aligned)
         return _among(features, inputs), list(kept)
     read: Tensor | None = None  # which units the next layer reads; None is all
     blocks: list[Spec] = []
@@ -60,7 +65,7 @@ def _among(features: Tensor, inputs: Tensor | None) -> Tensor:
     return features if inputs is None else inputs.nonzero().squeeze(1)[features]
 
 
-def _shrink_stack(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]:
+def _shrink_stack(layers: Sequence[LayerSpec], aligned: bool) -> tuple[Tensor, list[LayerSpec]]:
     layers = [replace(layer, reads=layer.reads or (number - 1,)) for number, layer in enumerate(layers)]
     units = {-1: len(layers[0].weight), **{number: layer.weight.shape[1] for number, layer in enumerate(layers)}}
     read = {name: torch.zeros(count, dtype=torch.bool, device=_device(layers)) for name, count in units.items()}
@@ -73,9 +78,13 @@ def _shrink_stack(layers: Sequence[LayerSpec]) -> tuple[Tensor, list[LayerSpec]]
         for name, part in zip(kept[number].reads, parts, strict=True):
             read[name] |= part
     read[-1] = _not_none(read[-1])
+    if aligned and _WORTH * int(read[-1].sum()) > (_WORTH - 1) * units[-1]:
+        read[-1] = torch.ones_like(read[-1])
     kept = [_inputs(layer, torch.cat([read[name] for name in layer.reads])) for layer in kept]
     for number in range(len(kept) - 1):
         _fold(kept, number)
+    for number in range(len(kept) - 1 if aligned else 0):
+        _align(kept, number)
     return read[-1].nonzero().squeeze(1), kept
 
 
@@ -138,13 +147,10 @@ def _units(layer: LayerSpec, keep: Tensor) -> LayerSpec:
 
 
 def _fold(layers: list[LayerSpec], number: int) -> None:
-    """Units without alive inputs are activation(bias) at every node: a constant shift of the layers that read them.
-
-    Not so where a norm is over them, or inputs are added as they are.
-    """
+    """Units without alive inputs are activation(bias) at every node: a constant shift of the layers that read them."""
     layer = layers[number]
-    readers = [later for later, other in enumerate(layers) if number in other.reads]
-    if layer.norm or any(layers[place].identity is not None for place in (number, *readers)):
+    readers = _readers(layers, number)
+    if readers is None:
         return
     varies = (layer.weight != 0).any(dim=0)
     if layer.root is not None:
@@ -161,6 +167,42 @@ def _fold(layers: list[LayerSpec], number: int) -> None:
         keep = torch.cat([varies if name == number else _all(widths[name], varies) for name in layers[reader].reads])
         layers[reader] = _inputs(_shifted(layers[reader], constant, ~keep), keep)
     layers[number] = _units(layer, varies)
+
+
+def _readers(layers: Sequence[LayerSpec], number: int) -> list[int] | None:
+    """The layers that read a layer's units; None where each unit matters, since a norm is over them, or inputs are
+    added as they are."""
+    found = [later for later, other in enumerate(layers) if number in other.reads]
+    fixed = layers[number].norm or any(layers[place].identity is not None for place in (number, *found))
+    return None if fixed else found
+
+
+def _align(layers: list[LayerSpec], number: int) -> None:
+    """Give a layer of one head that has more than 16 units a multiple of that, by units that are 0 and nobody reads."""
+    layer, readers = layers[number], _readers(layers, number)
+    extra = -sum(layer.widths) % _LANES
+    if readers is None or not extra or len(layer.widths) > 1 or layer.widths[0] < _LANES:
+        return
+    names = ("weight", "shift", "bias", "root", "scale", "offset")
+    wider: dict[str, Any] = {name: _padded(getattr(layer, name), -1, extra) for name in names}
+    widths = {name: layers[name].weight.shape[1] for reader in readers for name in layers[reader].reads if name >= 0}
+    for reader in readers:
+        reads = layers[reader].reads
+        end = sum(widths[name] for name in reads[: reads.index(number) + 1])
+        along: dict[str, Any] = {
+            name: _padded(getattr(layers[reader], name), end, extra) for name in ("weight", "attention", "root")
+        }
+        layers[reader] = replace(layers[reader], **along)
+    layers[number] = replace(layer, **wider, widths=(layer.widths[0] + extra,))
+
+
+def _padded(values: Tensor | None, place: int, extra: int) -> Tensor | None:
+    """With so many zeros more: rows from a place on, or columns at the end if that is -1."""
+    if values is None:
+        return None
+    if place < 0:
+        return torch.cat([values, values.new_zeros(*values.shape[:-1], extra)], dim=-1)
+    return torch.cat([values[:place], values.new_zeros(extra, values.shape[1]), values[place:]])
 
 
 def _shifted(layer: LayerSpec, constant: Tensor, where: Tensor) -> LayerSpec:

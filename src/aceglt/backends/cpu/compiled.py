@@ -224,6 +224,20 @@ def matmul(
 
 
 @_contracted
+def matmul_sparse(
+    first: int, last: int, rowptr: Any, col: Any, values: Any, right_ptr: Any, right_col: Any, right: Any, out: Any
+) -> None:
+    """Rows of CSR · CSR, dense."""
+    for i in range(first, last):
+        row = out[i]
+        row[:] = 0
+        for entry in range(rowptr[i], rowptr[i + 1]):
+            value, of = values[entry], col[entry]
+            for place in range(right_ptr[of], right_ptr[of + 1]):
+                row[np.uint32(right_col[place])] += value * right[place]
+
+
+@_contracted
 def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, block: int) -> None:
     """Rows of CSR · dense, with one block of the dense rows at a time, which a cache holds while all rows read it."""
     place = rowptr[first:last].copy()

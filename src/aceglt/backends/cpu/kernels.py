@@ -153,6 +153,16 @@ class CompiledKernels(Kernels):
         self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
         return out
 
+    def sparse_by_sparse(self, left: Tensor, right: Tensor) -> Tensor | None:
+        values = left.values()
+        if not self.computes(values, left.shape[0] * right.shape[1]):
+            return None
+        out = values.new_empty(left.shape[0], right.shape[1])
+        matrices = [part for csr in (left, right) for part in (csr.crow_indices(), csr.col_indices(), csr.values())]
+        each = right.values().numel() // max(1, len(right))
+        self.run("matmul_sparse", left.crow_indices(), *matrices, out, size=len(values) * each)
+        return out
+
     def multiply(
         self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
     ) -> None:
