@@ -110,7 +110,7 @@ def _weights(ticket: Ticket, when: str, params: Params) -> dict[str, Tensor]:
     alive = np.compress(
         ticket.masks.weights[0].numpy(), params.prunable[0].detach().numpy()
     )  # a seventh of torch's time
-    return {f"{when}.prunable": torch.tensor(alive), f"{when}.other": params.other[0]}
+    return {f"{when}.prunable": torch.from_numpy(alive), f"{when}.other": params.other[0]}
 
 
 def _for_inference(ticket: Ticket, half: bool) -> dict[str, Tensor]:
