@@ -140,7 +140,7 @@ def test_a_truncated_file_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--dataset", "citeser"], "synthetic-collab, or the path of an .npz file; did you mean citeseer?"),
+        (["--dataset", "citeser"], "unknown dataset 'citeser'; did you mean citeseer?"),
         (["--dataset", "nowhere/graph.npz"], "nowhere/graph.npz: no such file"),
         (["--dataset", "."], "is a folder"),
         (["--backbone", "gnn"], "unknown backbone 'gnn'; known are gcn"),

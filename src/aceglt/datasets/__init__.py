@@ -114,9 +114,9 @@ def _read(name: str, given: str, data_root: str | Path | None, download: bool) -
         return collections.load_collection(name, data_root, download)
     if name.endswith((".npz", ".pt", ".pth")) or os.path.exists(given):
         return load_npz(given)
-    close = difflib.get_close_matches(name, KNOWN, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise DataError(f"unknown dataset {given!r}: known are {', '.join(KNOWN)}, or the path of an .npz file{hint}")
+    if close := difflib.get_close_matches(name, KNOWN, n=1):
+        raise DataError(f"unknown dataset {given!r}; did you mean {close[0]}? The command aceglt datasets lists all")
+    raise DataError(f"unknown dataset {given!r}: known are {', '.join(KNOWN)}, or the path of an .npz file")
 
 
 def find_file(name: str, data_root: str | Path | None = None) -> Path | None:

@@ -26,7 +26,7 @@ from aceglt.numerics.csr import as_csr, stored_bytes, take_rows
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks
 from aceglt.searches.sketch import bars
-from aceglt.searches.wording import byte_count, escape, html_table, quantity, text_table
+from aceglt.searches.wording import byte_count, counted, escape, html_table, quantity, text_table
 from aceglt.tickets.applied import as_searched
 from aceglt.tickets.compact import CompactModel, parts_of, seconds
 from aceglt.tickets.own import compact_of, forward, module_of
@@ -125,7 +125,7 @@ class Benchmark:
 
         fewer = self["dense"].macs / self["ticket"].macs
         prepared = " (model.prepare)" if "pyg" in over else ""  # a module of one's own has no such function
-        measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {self.threads} thread(s)."
+        measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {counted(self.threads, 'thread')}."
         return [
             f"From plain tensors, the ticket is {faster('first')} (MACs: {fewer:.1f}×).",
             f"With inputs prepared once{prepared}, {faster('full')}.",
