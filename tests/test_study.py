@@ -265,7 +265,7 @@ def test_a_search_for_tuning_never_reads_the_test_set() -> None:
     few = {"levels": 2, "epochs": 2, "hidden": 4, "seeds": 2, "method": "ugs", "signal": "teacher", "device": "cpu"}
     results = tune.search_fold(data, **few)
     assert [reading["test"] for reading in (results["dense"], *results["levels"])] == [None] * 3
-    usual = aceglt.search(data, preset="paper", test=False, tickets="none", **few).results
+    usual = aceglt.search(data, dataset="data", preset="paper", test=False, tickets="none", **few).results
     assert [level["val"] for level in results["levels"]] == [level["val"] for level in usual["levels"]]
     prototyped = tune.search_fold(data, prototype="averaged-edge-scores", **few)
     assert prototyped["dense"]["val"] == usual["dense"]["val"]
