@@ -418,6 +418,16 @@ def test_show_of_a_ticket_says_what_it_is(run: Path) -> None:
         assert words in printed
 
 
+def test_a_folder_that_holds_a_ticket_is_shown_and_predicts_as_its_file_does(run: Path, tmp_path: Path) -> None:
+    file = run / "tickets" / "level_02_seed_1.safetensors"
+    (tmp_path / "shared").mkdir()
+    shutil.copy(file, tmp_path / "shared" / "ticket.safetensors")
+    assert _ok("show", tmp_path / "shared") == _ok("show", file)
+    for name, ticket in (("a.csv", file), ("b.csv", tmp_path / "shared")):
+        _ok("predict", ticket, "--out", tmp_path / name)
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": 1}', '{"format": 1, "levels": 3}'])
 def test_show_of_a_damaged_run_is_refused_in_one_line(content: str, run: Path) -> None:
     (run / "results.json").write_text(content)

@@ -6,7 +6,9 @@ import base64
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -102,6 +104,38 @@ def test_a_ticket_comes_back_from_a_hub_with_its_card(hub: ThreadingHTTPServer) 
 def test_what_is_not_there_is_one_line(hub: ThreadingHTTPServer) -> None:
     with pytest.raises(TicketError, match=r"^me/mine: no ticket there \([^\n]*\)$"):
         Ticket.from_pretrained("me/mine", endpoint=f"http://127.0.0.1:{hub.server_port}", token="hf_secret")
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(_: float) -> None:
+        raise AssertionError("it was asked again")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    ticket, where = random_ticket(), f"http://127.0.0.1:{hub.server_port}"
+    ticket.push_to_hub("me/mine", token="hf_secret", endpoint=where)
+    Ticket.from_pretrained("me/mine", endpoint=where, token="hf_secret")
+    nowhere = "http://127.0.0.1:9"  # a port at which nobody answers
+    assert Ticket.from_pretrained("me/mine", endpoint=nowhere, token="hf_secret") == ticket  # as it was downloaded
+    with pytest.raises(TicketError, match="me/other: no ticket there"):
+        Ticket.from_pretrained("me/other", endpoint=nowhere, token="hf_secret")
+
+
+@pytest.mark.parametrize("name", ["zoo/missing/deep", "/nowhere", "missing", "./missing/there"])
+def test_a_folder_that_is_missing_is_not_looked_for_on_a_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(TicketError, match="there is no such folder"):
+        Ticket.from_pretrained(name)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shown"),
+    [("/home/me/secret/mine.npz", 'load("mine.npz")'), ("cora", 'load("cora")'), ("data", "data = ...")],
+)
+def test_a_card_names_the_graph_and_no_folder(dataset: str, shown: str) -> None:
+    ticket = random_ticket()
+    card = replace(ticket, config=ticket.config.replace(dataset=dataset)).card()
+    assert shown in card
+    assert "secret" not in card
 
 
 def test_a_folder_is_read_without_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,10 +116,10 @@ class ArcGraph:
         """Set the graph's own coefficients, if there are such, from the nodes' degrees [N]: numbers of arcs, or with
         symmetric normalisation the sums of their weights' magnitudes."""
         if coefficients == "mean":
-            self.own = 1.0 / degree[self.target]
+            self.own = 1.0 / degree.index_select(0, self.target)
         elif coefficients == "symmetric":
             root = degree.rsqrt()
-            self.own = root[self.target] * root[self.source]
+            self.own = root.index_select(0, self.target) * root.index_select(0, self.source)
         if self.own is not None and self.weight is not None:
             self.own = self.own * self.weight
 

@@ -165,6 +165,7 @@ def show(path: Path, *, levels: bool = False) -> None:
         else:
             pages.print_sweep(console, found, levels)
         return
+    path = _file_of(path)
     if path.is_dir():
         if not is_run(path):
             raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
@@ -199,15 +200,24 @@ def _inputs(ticket: Path, dataset: str | None) -> list[str | Path]:
     """What a command about a ticket, or a run's best one, reads."""
     from aceglt.runs.directory import RunDir
 
+    ticket = _file_of(ticket)
     return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), dataset or ""]
 
 
+def _file_of(path: Path) -> Path:
+    """The ticket in a folder as `zoo/` and hubs have it; any other path is itself."""
+    from aceglt.tickets.hub import FILE
+
+    return path / FILE if (path / FILE).is_file() else path
+
+
 def _ticket(path: Path) -> Ticket:
-    """A ticket by its file, or the best of a run by the run's folder."""
+    """A ticket by its file or the folder that holds it, or the best of a run by the run's folder."""
     from aceglt.report.terminal import best_tickets
     from aceglt.runs.directory import is_run, results_of
     from aceglt.tickets.ticket import Ticket
 
+    path = _file_of(path)
     if path.is_dir() and not is_run(path):
         raise ConfigError(f"{path} is neither a ticket file nor a run directory; a sweep has its runs in runs/")
     if not is_run(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -27,6 +27,8 @@ _SAMPLE = 256  # rows of x that say how sparse it is
 _FEW = 4  # times as many units as features, for these to be summed along arcs, which takes them dense
 _FEW_ALIVE = 0.1  # share of non-zeros of a weight from which on no kernel for sparse inputs gains by them
 _RARE, _HEAVY = 64, 1 << 33  # one of how many entries, and multiply-adds, for sparse to be faster without a trial
+_LIGHT = 1 << 32  # multiply-adds that a GPU has done before it has looked at how sparse x is
+_COLUMNS = 64  # up to which it may be better to read a wide block row by row
 _SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
@@ -164,7 +166,8 @@ class CsrGraph(ArcGraph):
     """The arcs as a sparse matrix of N rows (targets) and columns (sources), with the coefficients of its kind.
 
     Arcs that are listed as PyG has them are sorted, and nothing else: shapes are known beforehand, so that a GPU is
-    waited for once, to learn whether they are.
+    waited for once, to learn whether they are. Small graphs take as long as
+    there are operations, so these are few.
     """
 
     def __init__(
@@ -185,8 +188,8 @@ class CsrGraph(ArcGraph):
                 raise DataError(str(problem)) from None
             arcs, weight = graph.arcs()
             self._listed(arcs, coefficients, True, weight)
-        starts = torch.arange(num_nodes + 1, device=edge_index.device, dtype=torch.int64) * num_nodes
-        self._rowptr = torch.searchsorted(self._code, starts.to(self._code.dtype), out_int32=True)
+        starts = self._every(max(1, num_nodes), num_nodes**2 + 1, self._code)
+        self._rowptr = torch.searchsorted(self._code, starts, out_int32=True)
         degree = self._rowptr.diff().to(dtype)
         if self.weight is not None:
             self.weight = self.weight.to(dtype)
@@ -199,13 +202,13 @@ class CsrGraph(ArcGraph):
         that of the graph: arcs twice, loops that are not ours, or an undirected edge in one direction."""
         n = self.num_nodes
         source, target = edge_index.to(torch.int32 if n * n < 2**31 else torch.int64)
-        code = target * n + source
+        code = torch.add(source, target, alpha=n)
         if coefficients in SELF_LOOPS:
-            code = torch.cat([code, torch.arange(n, device=code.device, dtype=code.dtype) * (n + 1)])
+            code = torch.cat([code, self._every(n + 1, n * n, code)])
         code, order = code.sort(stable=True)  # which for integers is a radix sort
         target, source = (code // n).int(), (code % n).int()
         self._code, self.source, self.target, self.weight = code, source, target, None
-        wrong = (code.diff() == 0).any() | (edge_index >= n).any() | (edge_index < 0).any()
+        wrong = (code[1:] == code[:-1]).any() | (edge_index != edge_index.clamp(0, max(0, n - 1))).any()
         if coefficients not in SELF_LOOPS:
             wrong |= (source == target).any()
         if edge_weight is not None:
@@ -213,16 +216,26 @@ class CsrGraph(ArcGraph):
             self.weight = torch.cat([edge_weight, loops])[order]
         if not directed:
             by_source, mirror = source.sort(stable=True)
-            wrong |= (by_source != target).any() | (target[mirror] != source).any()
+            mirrored = torch.add(target.index_select(0, mirror), by_source.to(code.dtype), alpha=n)
+            wrong |= (mirrored != code).any()
             if self.weight is not None:
                 wrong |= ~torch.isclose(self.weight[mirror], self.weight).all()
         return not bool(wrong)
 
+    @staticmethod
+    def _every(step: int, end: int, like: Tensor) -> Tensor:
+        return torch.arange(0, end, step, device=like.device, dtype=like.dtype)
+
     def sum(self, z: Tensor, coefficients: Tensor | None = None) -> Tensor:
-        values = self.own if coefficients is None else coefficients
-        assert values is not None
-        matrix = torch.sparse_csr_tensor(self._rowptr, self.source, values, (self.num_nodes, self.num_nodes))
-        return _product(matrix, z)
+        return _product(self._own_matrix if coefficients is None else self._matrix(coefficients), z)
+
+    @cached_property
+    def _own_matrix(self) -> Tensor:
+        assert self.own is not None
+        return self._matrix(self.own)
+
+    def _matrix(self, values: Tensor) -> Tensor:
+        return torch.sparse_csr_tensor(self._rowptr, self.source, values, (self.num_nodes, self.num_nodes))
 
     def softmax(self, logits: Tensor) -> Tensor:
         return ops.softmax_rows(logits, self._rowptr, self.target)
@@ -288,11 +301,14 @@ class MeasuredLinear(Linear):
         takes to make them if they serve `once`; sparse ones stay so unless most of them are not 0."""
         if x.layout != torch.strided:
             return _columns(x, features, x.values().numel() <= _SPARSE * x.numel())
+        work = x.numel() * self.weight.shape[1]
+        if once and x.is_cuda and work <= _LIGHT:
+            return _columns(x, features, sparse=False)
         rarity = _rarity(x)
         if rarity * _SPARSE < 1 or _FEW * len(self.weight) <= self.weight.shape[1]:
             return _columns(x, features, sparse=False)
 
-        if x.device.type == "cpu" and rarity >= _RARE and x.numel() * self.weight.shape[1] > _HEAVY:
+        if x.device.type == "cpu" and rarity >= _RARE and work > _HEAVY:
             return _columns(x, features, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
@@ -316,11 +332,15 @@ class MeasuredLinear(Linear):
     def _choose(self, block: Tensor, rows: slice) -> str:
         alive = self._nonzeros / self.weight.numel()
         if block.layout == torch.strided:
-            names = ["dense", "narrow", "sparse weight"] if alive < _SPARSE else ["dense", "narrow"]
+            names = ["dense"]
+            names += ["narrow"] if self.weight.shape[1] <= _COLUMNS else []
+            names += ["sparse weight"] if alive < _SPARSE else []
         elif alive < _FEW_ALIVE and block.device.type == "cpu":
             names = ["sparse input", "sparse both"]
         else:
-            return "sparse input"
+            names = ["sparse input"]
+        if len(names) == 1:
+            return names[0]
         before = set(self._copies)
         chosen = fastest(
             ("product", names[0], *self._shape(block.shape[0], block.shape[1], block.dtype)),
@@ -342,17 +362,20 @@ class MeasuredLinear(Linear):
         """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns; with "sparse
         both", block and weight are read as CSR."""
         if kernel in ("dense", "sparse input"):
-            return _product(block, self.weight[rows])
+            return _product(block, self._rows(rows))
         key = self._key(kernel, rows)
         if kernel == "sparse both":
             if key not in self._copies:
-                self._copies[key] = to_csr(self.weight[rows])
+                self._copies[key] = to_csr(self._rows(rows))
             made = kernels(block.device.type).sparse_by_sparse(block, self._copies[key])
-            return _product(block, self.weight[rows]) if made is None else made
+            return _product(block, self._rows(rows)) if made is None else made
         if key not in self._copies:
-            transposed = self.weight[rows].t().contiguous()
+            transposed = self._rows(rows).t().contiguous()
             self._copies[key] = transposed if kernel == "narrow" else to_csr(transposed)
         return _product(self._copies[key], block.t()).t().contiguous()
+
+    def _rows(self, rows: slice) -> Tensor:
+        return self.weight if rows.stop - rows.start == len(self.weight) else self.weight[rows]
 
     def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
         """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.

@@ -176,7 +176,7 @@ def _readme(ticket: Ticket, format: str) -> bytes:
     dtype = str(ticket.trained.prunable.dtype).removeprefix("torch.")
     return f"""# A graph lottery ticket
 
-{ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the weights and
+{ticket.config.backbone} on {ticket.dataset}: {100 * ticket.model_sparsity:.2f} % of the weights and
 {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
 `x` is {dtype} [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges of the graph of {n} nodes that the

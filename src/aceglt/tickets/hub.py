@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
 
 FILE = "ticket.safetensors"
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # of what is on a hub
 CARD = "README.md"
 
 
@@ -38,11 +40,22 @@ def push(
 
 def fetched(source: str | Path, *, file: str, revision: str | None, **options: Any) -> Path:
     """The file of a ticket: in a folder, or downloaded into the hub's cache."""
-    if Path(source).is_dir():
-        return Path(source) / file
+    folder = Path(source)
+    if folder.is_dir():
+        return folder / file
+    if not _NAME.fullmatch(str(source)):
+        raise TicketError(f"{source}: there is no such folder; a ticket on a hub is named owner/name")
     hub = _hub()
+    url = hub.hf_hub_url(str(source), file, revision=revision, endpoint=options.get("endpoint"))
     try:
-        return Path(hub.hf_hub_download(str(source), file, revision=revision, **options))
+        try:
+            hub.get_hf_file_metadata(url, **options)  # asks once; the download would for half a minute
+            reached = True
+        except hub.errors.HfHubHTTPError:
+            raise
+        except Exception:  # of the network: what was downloaded before will do
+            reached = False
+        return Path(hub.hf_hub_download(str(source), file, revision=revision, local_files_only=not reached, **options))
     except Exception as problem:  # of the network, of the hub, of the token
         raise TicketError(f"{source}: no ticket there ({_first_line(problem)})") from None
 
@@ -84,6 +97,7 @@ def card(ticket: Ticket, repo: str | None = None, results: Mapping[str, Any] | N
     needed = ", backbone=MyModel" if own else ""
     pruned = f"{percent(ticket.model_sparsity)} of the weights and {percent(ticket.graph_sparsity)} of the edges"
     level = f"level {ticket.level} of the {c.pruning.axis} axis, seed {ticket.seed}"
+    read = "...  # the graph, a Data" if c.dataset == "data" else f'aceglt.datasets.load("{ticket.dataset}")'
     graph = f"{ticket.graph.num_nodes:,} nodes (fingerprint `{ticket.fingerprint}`)"
     return f"""---
 library_name: aceglt
@@ -92,7 +106,7 @@ tags:
 - graph-lottery-ticket
 - pruning
 ---
-# A graph lottery ticket: {c.backbone} on {c.dataset}
+# A graph lottery ticket: {c.backbone} on {ticket.dataset}
 
 A sparse subgraph and a sparse subnetwork: {pruned} are pruned.
 
@@ -105,7 +119,7 @@ preset {c.preset}, {c.training.epochs} epochs. The graph has {graph}.
 import aceglt
 
 ticket = aceglt.Ticket.from_pretrained("{repo or "."}")
-data = aceglt.datasets.load("{c.dataset}")
+data = {read}
 probabilities = ticket.predict(data{needed})
 pruned, model = ticket.apply(data), ticket.model({needed.partition("=")[2]})
 ```

@@ -243,7 +243,7 @@ outputs = session.run(None, {{"x": x, "edge_index": edge_index{ones}}})[0]""",
     directions = "" if ticket.graph.directed else ", both directions of each,"
     return f"""# A graph lottery ticket
 
-{ticket.config.backbone} on {ticket.config.dataset}: {100 * ticket.model_sparsity:.2f} % of the prunable weights are 0
+{ticket.config.backbone} on {ticket.dataset}: {100 * ticket.model_sparsity:.2f} % of the prunable weights are 0
 and {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
 `x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges{directions} of the graph of

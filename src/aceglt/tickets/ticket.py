@@ -100,6 +100,11 @@ class Ticket:
         return 1.0 - self.masks.alive.edges / self.total.edges
 
     @property
+    def dataset(self) -> str:
+        """What the graph is called: a dataset's name, or a file's without its folder."""
+        return self.config.dataset.replace("\\", "/").rpartition("/")[2]
+
+    @property
     def weighted(self) -> bool:
         """Whether edges have weights."""
         return self.graph.edge_weight is not None
