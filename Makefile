@@ -36,12 +36,15 @@ $(VENV)/.release: $(VENV)/.installed
 demo: $(VENV)/.user  ## a quick search on the embedded graph
 	$(BIN)/aceglt search --preset quick --out $(DEMO)
 
-# By module, so that its fixtures and caches are made once.
+# By module, so that its fixtures and caches are made once, in the order of tests/conftest.py; with bytecode, which
+# workers and the processes that they start share.
+SUITE := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
+
 test: $(VENV)/.installed  ## the test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
+	$(SUITE)
 
 coverage: $(VENV)/.installed  ## the test suite with a report of the lines it reaches, in htmlcov/
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --cov --cov-report=html --cov-report=term:skip-covered
+	$(SUITE) --cov --cov-report=html --cov-report=term:skip-covered
 
 check: $(VENV)/.installed  ## lint and types
 	$(BIN)/ruff check .

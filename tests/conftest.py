@@ -26,8 +26,9 @@ def pytest_configure() -> None:
 
 
 LONGEST = (
-    "test_contract", "test_docs", "test_agreement", "test_reproduce", "test_study", "test_runs", "test_local",
-    "test_export", "test_processes", "test_fuzz", "test_kills", "test_faults",
+    "test_contract", "test_docs", "test_agreement", "test_local", "test_browser", "test_faults", "test_processes",
+    "test_reproduce", "test_study", "test_fuzz", "test_export", "test_cli", "test_ogb", "test_deep_agreement",
+    "test_runs", "test_own_search", "test_examples", "test_runner", "test_partitions", "test_fit", "test_kills",
 )  # fmt: skip
 """Modules that begin first, so that no worker ends long after the others."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -196,14 +194,19 @@ def own_folder(folder: Path) -> list[str]:
     return [*shlex.split("--dataset graph.npz --epochs 4 --seeds 1 --levels 1 --device cpu --out run"), *PARTS]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P")
+@pytest.fixture
+def own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder to work in, of which the interpreter's path knows nothing, as that of a console script does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", ".")])
+
+
+@pytest.mark.usefixtures("own_path")
 def test_own_code_by_name_on_the_command_line(tmp_path: Path) -> None:
     options = [*own_folder(tmp_path), *["--method", "mine:MyMethod", "-m", "share=0.5", "--prunable", "*.weight"]]
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(aceglt.__file__).parents[1])])
-    command = [sys.executable, "-P", "-m", "aceglt", "search", *options]  # -P: without the current directory
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["search", *options])
+    assert done.exit_code == 0, done.output
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["backbone"], config["method"], config["prunable"]) == ("mine:MyModel", "mine:MyMethod", ["*.weight"])
     assert (config["loss"], config["metric"], config["method_options"]) == (
@@ -213,11 +216,8 @@ def test_own_code_by_name_on_the_command_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_ticket_is_evaluated_on_the_command_line_if_its_code_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.usefixtures("own_path")
+def test_a_ticket_is_evaluated_on_the_command_line_if_its_code_is_named(tmp_path: Path) -> None:
     cli = CliRunner()
     assert cli.invoke(app, ["search", "--method", "random", *own_folder(tmp_path)]).exit_code == 0
     (ticket,) = (tmp_path / "run" / "tickets").iterdir()

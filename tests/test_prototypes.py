@@ -53,7 +53,7 @@ def test_an_averaged_teacher_needs_a_backbone_of_matrices_alone() -> None:
 def test_the_effect_of_an_edge_is_the_size_of_its_derivative() -> None:
     search = make_search(5)
     problem, backbone, masks = search.problem, search.backbone, search.full_masks()
-    ranking = prototypes.edges_by_effect(search, probes=3000).ranking
+    ranking = prototypes.edges_by_effect(search, probes=1000).ranking
     assert isinstance(ranking, ByEffect)
     found = ranking.effects(masks)
     _, params = search.train(0, masks)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from search_samples import graph
 from torch import Tensor
@@ -92,3 +97,23 @@ def assert_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float) ->
 def alive_arcs(ticket: Ticket) -> Tensor:
     """PyG's edge_index [2, A] of the ticket's alive edges, an undirected one in both directions."""
     return alive_graph(ticket)["edge_index"]
+
+
+@contextmanager
+def without_aceglt(folder: Path, *modules: str) -> Iterator[None]:
+    """Inside, a program runs in this folder where aceglt cannot be imported; these modules are imported anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "aceglt"]:
+            patch.setitem(sys.modules, name, None)
+        for name in modules:
+            patch.delitem(sys.modules, name, raising=False)
+        patch.syspath_prepend(folder)
+        patch.chdir(folder)
+        yield
+        for name in modules:
+            sys.modules.pop(name, None)
+
+
+def code_of(folder: Path) -> str:
+    """The program that an exported ticket's README shows."""
+    return (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]

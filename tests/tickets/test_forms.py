@@ -10,6 +10,7 @@ import torch
 from own_models import LAYERS, Normed
 from search_samples import graph
 from sklearn.datasets import load_digits
+from ticket_samples import code_of
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, PNA, GraphSAGE
@@ -114,7 +115,7 @@ def test_a_traced_model_reads_weights_of_edges(
     data = data_of("weighted, directed")
     ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], directed=True).tickets[-1]
     folder = ticket.export(tmp_path / "served", format)
-    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    code = code_of(folder)
     found: dict[str, Any] = {"x": data.x if format == "torch-export" else data.x.numpy()}
     monkeypatch.chdir(folder)
     exec(code, found)

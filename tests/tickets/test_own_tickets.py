@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 from own_models import LAYERS, Normed
 from samples import tiny_data
+from ticket_samples import code_of, without_aceglt
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN
@@ -126,14 +126,10 @@ def test_exported_weights_run_without_aceglt(tmp_path: Path) -> None:
     ticket = ticket_of(Normed)
     folder = ticket.export(tmp_path / "served", backbone=Normed)
     assert {path.name for path in folder.iterdir()} == {"README.md", "edge_index.pt", "state_dict.pt"}
-    x = data().x
-    torch.save(x, tmp_path / "x.pt")
-    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    script = f"import torch\nx = torch.load('../x.pt')\n{code}\ntorch.save(outputs, '../outputs.pt')\n"
-    script += "import sys; assert 'aceglt' not in sys.modules"
-    models = str(Path(__file__).parents[1])
-    subprocess.run([sys.executable, "-c", script], cwd=folder, env={"PYTHONPATH": models}, check=True)
-    found = torch.load(tmp_path / "outputs.pt").softmax(dim=-1)
+    given = {"x": data().x}
+    with without_aceglt(folder, "own_models"):
+        exec(code_of(folder), given)
+    found = given["outputs"].softmax(dim=-1)
     assert torch.allclose(found, ticket.predict(data(), backbone=Normed), atol=1e-6)
 
 
@@ -176,7 +172,7 @@ def test_a_traced_module_that_takes_weights_of_edges_runs_as_its_readme_says(
     model = LAYERS["gcn weighted"]
     ticket = ticket_of(model)
     folder = ticket.export(tmp_path / "served", "torch-export", backbone=model)
-    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    code = code_of(folder)
     assert "edge_weight=" in code
     found: dict[str, Any] = {"x": data().x}
     monkeypatch.chdir(folder)

@@ -146,13 +146,13 @@ def own_loss(outputs: Tensor, problem: Any) -> Tensor:
 def test_every_backbone_trains_by_parts_on_every_task_whatever_the_batch_of_runs(name: str, task: str) -> None:
     problem = TASKS[task]()
     backbone = small(name, problem)
-    both = train(problem, backbone, Parts(4, 2), runs=2, scoring=SCORING).scores
-    alone = train(problem, backbone, Parts(4, 2), runs=1, scoring=SCORING).scores
+    both = train(problem, backbone, Parts(4, 2), 2, runs=2, scoring=SCORING).scores
+    alone = train(problem, backbone, Parts(4, 2), 2, runs=1, scoring=SCORING).scores
     assert both is not None
     assert alone is not None
     assert both.edges[:1].equal(alone.edges)
     assert both.weights[:1].equal(alone.weights)
-    whole = train(problem, backbone, WHOLE, scoring=SCORING).scores
+    whole = train(problem, backbone, WHOLE, 2, scoring=SCORING).scores
     assert whole is not None
     assert not whole.edges.allclose(alone.edges)
 

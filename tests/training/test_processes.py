@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_worker import CASES, IN_FLOAT32, run, sparse_split
-from search_samples import environment, npz, search
+from distributed_worker import CASES, IN_FLOAT32, run
+from search_samples import TENSORS, environment, graph, npz, search
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 from aceglt import Ticket
@@ -31,6 +32,14 @@ class Normed(nn.Module):
         return outputs
 
 
+def sparse_split() -> Data:
+    """Two thirds of the nodes outside of validation and test, so that the inductive task has edges."""
+    data = graph(nodes=120)
+    part = torch.arange(120) // 2 % 6
+    data.train_mask, data.val_mask, data.test_mask = part < 4, part == 4, part == 5
+    return data
+
+
 def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
@@ -44,9 +53,10 @@ def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Runs of two processes and of one, for both types of numbers."""
     together, alone = tmp_path_factory.mktemp("together"), tmp_path_factory.mktemp("alone")
-    torchrun(Path(__file__).parents[1] / "distributed_worker.py", together)
-    for dtype in (torch.float64, torch.float32):
-        run(alone / str(dtype), dtype)
+    split = sparse_split()
+    data = npz(together, **{name: split[name] for name in TENSORS})
+    torchrun(Path(__file__).parents[1] / "distributed_worker.py", data, together)
+    run(data, alone)
     return together, alone
 
 
