@@ -260,11 +260,11 @@ def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
 def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
-    dense = torch.randn(30, 96, generator=generator(2), dtype=dtype)
+    dense = torch.randn(30, 128, generator=generator(2), dtype=dtype)
     outs, used = [], []
     for reads in (10_000, 1):
         workers = Noting()
-        outs.append(dense.new_empty(40, 96))
+        outs.append(dense.new_empty(40, 128))
         kernels = CompiledKernels(reads=reads, workers=workers)
         kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
         used.append({name for name, *_ in workers.pieces})

@@ -177,8 +177,9 @@ class CompiledKernels(Kernels):
         compiled = compiled_module()
         assert compiled is not None
         size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
-        if self.packs(len(col), dense, compiled.PACKED):
-            packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
+        wide = compiled.WIDE * compiled.VECTOR
+        if self.packs(len(col), dense, wide):
+            packed = dense.reshape(len(dense), -1, wide // dense.element_size()).transpose(0, 1).contiguous()
             self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
