@@ -18,6 +18,7 @@ import torch
 from samples import generator, random_graph
 from torch import Tensor
 
+from aceglt.backbones.base import Dropout
 from aceglt.backends import Cpu
 from aceglt.backends.cpu import allocator
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels, Sums, compiled_module
@@ -80,14 +81,23 @@ def test_dropping_is_scaling_what_is_kept(rows: Tensor | None) -> None:
     key, n = rng.keys((1,), "drop"), 5 if rows is None else len(rows)
     h = torch.rand(1, n, 12)
     kept = rng.keep_mask(key, 12, 0.3, h.dtype, torch.arange(n) if rows is None else rows)
-    dropped = COMPILED.dropped(key, h, rows, 0.3)
+    dropped = COMPILED.dropped(key, h, rows, 0.3, None, None)
     assert dropped is not None
     assert torch.equal(dropped, h * (kept * (1 / 0.7)))
-    assert COMPILED.dropped(key, h[:, :, :10], rows, 0.3) is None  # rows do not begin with a hash
-    again = COMPILED.dropped(key, h.requires_grad_(), rows, 0.3)
+    assert COMPILED.dropped(key, h[:, :, :10], rows, 0.3, None, None) is None  # rows do not begin with a hash
+    again = COMPILED.dropped(key, h.requires_grad_(), rows, 0.3, None, None)
     assert again is not None
     grad = torch.rand(h.shape)
     assert torch.equal(torch.autograd.grad(again, h, grad)[0], grad * (kept * (1 / 0.7)))
+
+
+@pytest.mark.parametrize("rows", [None, torch.tensor([2, 0, 7])])
+def test_some_units_are_dropped_as_they_are_among_all(rows: Tensor | None) -> None:
+    key, units = rng.keys((1,), "drop"), torch.arange(12) % 3 > 0
+    h = torch.rand(1, 5 if rows is None else 3, 8)
+    for some, whole in (({0: units}, None), ({}, 10)):
+        plain, compiled = (Dropout(key, by, some)(h, rows, 0, 0.3, whole) for by in (PLAIN, COMPILED))
+        assert torch.equal(compiled, plain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -250,11 +260,11 @@ def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
 def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
-    dense = torch.randn(30, 96, generator=generator(2), dtype=dtype)
+    dense = torch.randn(30, 128, generator=generator(2), dtype=dtype)
     outs, used = [], []
     for reads in (10_000, 1):
         workers = Noting()
-        outs.append(dense.new_empty(40, 96))
+        outs.append(dense.new_empty(40, 128))
         kernels = CompiledKernels(reads=reads, workers=workers)
         kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
         used.append({name for name, *_ in workers.pieces})
@@ -314,14 +324,14 @@ def test_memory_is_kept_where_the_c_library_can_be_told(monkeypatch: pytest.Monk
     def library(most: int) -> Any:
         def mallopt(what: int, size: int) -> int:
             calls.append((what, size))
-            return what == -1 or size <= most
+            return what != -3 or size <= most
 
         return SimpleNamespace(mallopt=mallopt, malloc_trim=lambda pad: calls.append((0, pad)))
 
     new, old, first = 1 << 40, 1 << 25, (-3, 1 << 26)
     for c, expected in (
-        (library(new), [first, (-1, 1 << 29), (0, 0)]),
-        (library(old), [first, (-3, 1 << 25), (-1, 1 << 29), (0, 0)]),
+        (library(new), [first, (-1, 1 << 29), (-8, 1), (0, 0)]),
+        (library(old), [first, (-3, 1 << 25), (-1, 1 << 29), (-8, 1), (0, 0)]),
         (library(0), [first, (-3, 1 << 25), (0, 0)]),
         (None, []),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 import aceglt
 from aceglt import cli
+from aceglt.cli.shell import importing
 from aceglt.config import SETTINGS, Config
 from aceglt.datasets import KNOWN
 from aceglt.errors import ConfigError
@@ -566,3 +568,10 @@ def test_an_unknown_option_or_command_is_refused() -> None:
         result = _run(*arguments)
         assert result.exit_code == 2
         assert "Traceback" not in result.output
+
+
+def test_garbage_is_collected_again_once_a_command_is_imported() -> None:
+    with importing():
+        during = gc.isenabled()
+    gc.unfreeze()
+    assert (during, gc.isenabled()) == (False, True)

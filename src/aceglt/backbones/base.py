@@ -94,10 +94,9 @@ class Dropout:
 
     def __call__(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, whole: int | None = None) -> Tensor:
         """Drop elements of h [S, n, H] with probability p and scale up the rest; see `keep`."""
-        if layer not in self._units and whole is None:
-            dropped = self._kernels.dropped(self._fold(layer), h, nodes, p)
-            if dropped is not None:
-                return dropped
+        dropped = self._kernels.dropped(self._fold(layer), h, nodes, p, whole, self._units.get(layer))
+        if dropped is not None:
+            return dropped
         return h * self.keep(h, nodes, layer, p, whole).mul_(1.0 / (1.0 - p))
 
     def keep(self, h: Tensor, nodes: Tensor | None, layer: int, p: float, whole: int | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from aceglt.cli.options import command, read_seeds
-from aceglt.cli.shell import console, errors, say
+from aceglt.cli.shell import console, errors, importing, say
 from aceglt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,14 +42,15 @@ def search(
       aceglt search --backbone my_module:MyModel --preset quick
       aceglt search --method ace -m rounds=6 -m exchange=0.05
     """
-    from aceglt import runner
-    from aceglt.config import resolve
-    from aceglt.config.own import take
-    from aceglt.methods.build import build_method
-    from aceglt.runs.directory import default_name
-    from aceglt.searches.progress import SearchProgress
-    from aceglt.sweeps.tune import read_settings
-    from aceglt.training import processes
+    with importing():
+        from aceglt import runner
+        from aceglt.config import resolve
+        from aceglt.config.own import take
+        from aceglt.methods.build import build_method
+        from aceglt.runs.directory import default_name
+        from aceglt.searches.progress import SearchProgress
+        from aceglt.sweeps.tune import read_settings
+        from aceglt.training import processes
 
     settings = settings if config_file is None else read_settings(config_file, settings)
     names, own = take(settings)

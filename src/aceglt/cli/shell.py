@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
@@ -115,6 +116,17 @@ def main(run: Callable[[], Any] = app) -> None:
         run()
     except _Terminated:  # before or after a command's own work
         sys.exit(143)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """For a command's imports, which leave no garbage: looking for it takes a fifth of their time, torch's included."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # what modules hold is not looked through again
+        gc.enable()
 
 
 def _terminate(number: int, frame: object) -> NoReturn:

@@ -102,9 +102,11 @@ class Kernels:
         """See `rng.keep_mask`."""
         return rng.keep_mask(key, n, drop, dtype, rows)
 
-    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
+    def dropped(
+        self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float, whole: int | None, units: Tensor | None
+    ) -> Tensor | None:
         """h [S, n, width] with what `keep_mask` keeps of it scaled up, and 0 elsewhere; None where that is no shorter
-        than to draw and multiply."""
+        than to draw and multiply. Its columns draw as the first of `whole` ones, or as the `units` ([width] bool)."""
         return None
 
 

@@ -33,6 +33,7 @@ class Cpu(Reference):
         self.kernels: CompiledKernels = kernels or CompiledKernels()
         self.thresholds = thresholds or Thresholds()
         self._fields = Fields(self.kernels)
+        keep_memory()  # before threads begin, which would have arenas of their own
         self._spare: Spare | None = None  # while trainings run side by side
 
     @property
@@ -62,7 +63,6 @@ class Cpu(Reference):
         return narrowed(passes, self._fields, backbone.prunable.split(start.masks.weights), self.thresholds)
 
     def elements(self, backbone: Backbone, start: Start, passes: Passes | None) -> PlainElements:
-        keep_memory()
         active = passes.active if isinstance(passes, CpuPasses) else {}
         compiled = self.kernels.computes(start.params.prunable, start.params.prunable.shape[-1])
         if not compiled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt
 _LARGEST = (1 << 26, 1 << 25)  # bytes of a tensor whose memory is kept; older versions refuse the first
 _KEPT = 1 << 29  # bytes in all
 
@@ -29,6 +29,7 @@ def keep_memory() -> None:
     c = glibc()
     if c is not None and any(c.mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
         c.mallopt(_TRIM_THRESHOLD, _KEPT)
+        c.mallopt(_ARENA_MAX, 1)  # the arenas of other threads give back what is free, whatever the thresholds
 
 
 def return_memory() -> None:

@@ -75,8 +75,9 @@ _reordered: Any = _jit(fastmath={"contract", "reassoc"})
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 2048  # elements of an update at a time
-PACKED = 128  # bytes of a row that a product with a packed matrix reads at a time
-_VECTORS = 2  # that those are
+VECTOR = 64  # bytes
+WIDE = 4  # vectors of a row that a product reads at a time
+CACHED = 1 << 22  # bytes of a matrix of which it reads so little at a time
 _ONE = np.uint64(1)
 
 
@@ -115,13 +116,21 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
 
 
 @_compiled
-def drop(first: int, last: int, h: Any, key: Any, rows: Any, threshold: int, scale: Any, out: Any) -> None:
-    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled."""
-    words, limit, factor, none = np.empty(h.shape[1] // 4, np.uint64), np.int16(threshold), scale[0], scale[1]
+def drop(
+    first: int, last: int, h: Any, key: Any, rows: Any, size: int, columns: Any, threshold: int, scale: Any, out: Any
+) -> None:
+    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled; those are the first, or
+    the `columns`, of rows of `size` words."""
+    drawn = size if len(columns) else (h.shape[1] + 3) // 4
+    words, picked, limit = np.empty(drawn, np.uint64), np.empty(len(columns), np.int16), np.int16(threshold)
+    factor, none = scale[0], scale[1]
     for i in range(first, last):
-        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * len(words), words)
+        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * size, words)
+        for c in range(len(picked)):
+            picked[c] = lanes[np.uint64(columns[c])]  # unsigned: no look at whether it counts from the end
+        draws = picked if len(columns) else lanes
         for c in range(len(row)):
-            left[c] = row[c] * factor if lanes[c] >= limit else none
+            left[c] = row[c] * factor if draws[c] >= limit else none
 
 
 @_reordered
@@ -182,12 +191,61 @@ def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) ->
             _fetch_row(dense, col[min(k + ahead, stop)])
 
 
+def _adding(vectors: int) -> Any:
+    """A function that adds entries begin … end - 1 of a CSR row times rows of a matrix to `out`, in so many vectors of
+    columns from `place` on.
+
+    Sums stay in registers, which numba's own loops over arrays do not manage. Terms are added one after the other:
+    without those that are 0, a sum is the same bit by bit.
+    """
+
+    @intrinsic
+    def add(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
+        size = values.dtype.bitwidth // 8
+        lanes = VECTOR // size
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kinds = zip(signature.args[2:6], arguments[2:6], strict=True)
+            columns, factors, matrix, sums = (context.make_array(kind)(context, builder, a) for kind, a in kinds)
+            stride = cgutils.unpack_tuple(builder, matrix.strides, dense.ndim)[0]
+            number, index = context.get_value_type(types.intp), ir.IntType(32)
+            first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
+            vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
+            undefined = ir.Constant(vector, ir.Undefined)
+            everywhere = ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
+
+            def part(data: Any, which: int) -> Any:
+                begins = builder.gep(data, [builder.add(at, number(which * lanes))])
+                return builder.bitcast(begins, vector.as_pointer())
+
+            loaded = [builder.load(part(sums.data, which), align=size) for which in range(vectors)]
+            totals = [cgutils.alloca_once_value(builder, total) for total in loaded]
+            begins = builder.ptrtoint(matrix.data, stride.type)
+            with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+                k = builder.add(first, loop.index)
+                row = context.cast(builder, builder.load(builder.gep(columns.data, [k])), col.dtype, types.intp)
+                factor = builder.insert_element(undefined, builder.load(builder.gep(factors.data, [k])), index(0))
+                factor = builder.shuffle_vector(factor, undefined, everywhere)
+                there = builder.inttoptr(builder.add(begins, builder.mul(row, stride)), matrix.data.type)
+                for which, total in enumerate(totals):
+                    term = builder.load(part(there, which), align=size)
+                    term = builder.fmul(factor, term, flags=("contract",))
+                    builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
+            for which, total in enumerate(totals):
+                builder.store(builder.load(total), part(sums.data, which), align=size)
+            return context.get_dummy_value()
+
+        return types.void(begin, end, col, values, dense, out, place), emit
+
+    return add
+
+
+_add_wide, _add_two, _add_one = _adding(WIDE), _adding(2), _adding(1)
+
+
 @_contracted
 def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
-    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often.
-
-    Terms are added one after the other all the same: without those that are 0, a sum is the same bit by bit.
-    """
+    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often."""
     width, rest = dense.shape[1], (end - begin) % 4
     for k in range(begin, begin + rest):
         x, row = values[k], dense[col[k]]
@@ -198,6 +256,26 @@ def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) ->
         row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
         for c in range(width):
             total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
+
+
+@_contracted
+def _add_cached(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
+    """The same with sums in registers, for rows that a cache holds: a few columns at a time, as fast as all."""
+    width, lanes, place = dense.shape[1], VECTOR // dense.itemsize, 0
+    while place + WIDE * lanes <= width:
+        _add_wide(begin, end, col, values, dense, total, place)
+        place += WIDE * lanes
+    if place + 2 * lanes <= width:
+        _add_two(begin, end, col, values, dense, total, place)
+        place += 2 * lanes
+    if place + lanes <= width:
+        _add_one(begin, end, col, values, dense, total, place)
+        place += lanes
+    if place < width:
+        for k in range(begin, end):
+            x, row = values[k], dense[col[k]]
+            for c in range(place, width):
+                total[c] += x * row[c]
 
 
 @_compiled
@@ -213,12 +291,16 @@ def matmul(
     first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
 ) -> None:
     """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
+    cached = VECTOR <= dense.shape[1] * dense.itemsize <= CACHED // max(1, len(dense))
     for i in range(first, last):
         begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
         row = out[i]
         row[:] = 0
-        _add(row, begin, end, col, values, dense)
+        if cached:
+            _add_cached(row, begin, end, col, values, dense)
+        else:
+            _add(row, begin, end, col, values, dense)
         if positive:
             _cut_off(row)
 
@@ -248,55 +330,21 @@ def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, den
             while end < rowptr[i + 1] and col[end] < limit:
                 end += 1
             place[i - first] = end
-            _add(out[i], begin, end, col, values, dense)
-
-
-@intrinsic
-def _sum_rows(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
-    """Put the sum of entries begin … end - 1 of a CSR row times rows of PACKED bytes into `out`, from its `place` on.
-
-    The sum stays in registers, which numba's own loops over arrays do not manage; terms are added as `_add` does.
-    """
-    size = values.dtype.bitwidth // 8
-    lanes = PACKED // _VECTORS // size
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = zip(signature.args[2:6], arguments[2:6], strict=True)
-        columns, factors, rows, sums = (context.make_array(kind)(context, builder, a).data for kind, a in arrays)
-        number, index = context.get_value_type(types.intp), ir.IntType(32)
-        first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
-        vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
-        undefined, everywhere = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
-        totals = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * lanes)) for _ in range(_VECTORS)]
-
-        def part(data: Any, offset: Any, which: int) -> Any:
-            return builder.bitcast(builder.gep(data, [builder.add(offset, number(which * lanes))]), vector.as_pointer())
-
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            k = builder.add(first, loop.index)
-            row = context.cast(builder, builder.load(builder.gep(columns, [k])), col.dtype, types.intp)
-            factor = builder.insert_element(undefined, builder.load(builder.gep(factors, [k])), index(0))
-            factor = builder.shuffle_vector(factor, undefined, everywhere)
-            offset = builder.mul(row, number(lanes * _VECTORS))
-            for which, total in enumerate(totals):
-                term = builder.fmul(factor, builder.load(part(rows, offset, which), align=size), flags=("contract",))
-                builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
-        for which, total in enumerate(totals):
-            builder.store(builder.load(total), part(sums, at, which), align=size)
-        return context.get_dummy_value()
-
-    return types.void(begin, end, col, values, dense, out, place), emit
+            _add_cached(out[i], begin, end, col, values, dense)
 
 
 @_contracted
 def matmul_packed(
     first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
 ) -> None:
-    """Rows of CSR · dense, with the dense matrix as [blocks, rows, PACKED bytes], of which a cache holds one while all
-    rows read it; if `positive`, with 0 for what is below it."""
+    """Rows of CSR · dense, with the dense matrix as [blocks, rows, columns], of which a cache holds one while all rows
+    read it; if `positive`, with 0 for what is below it."""
+    width = packed.shape[2]
+    out[first:last] = 0
     for block in range(len(packed)):
         for i in range(first, last):
-            _sum_rows(rowptr[i], rowptr[i + 1], col, values, packed[block], out[i], block * packed.shape[2])
+            total = out[i, block * width : (block + 1) * width]
+            _add_cached(total, rowptr[i], rowptr[i + 1], col, values, packed[block])
     if positive:
         for i in range(first, last):
             _cut_off(out[i])

@@ -123,12 +123,19 @@ class CompiledKernels(Kernels):
             self.run("keep", len(lines), *arguments, size=_HASH * len(lines) * width)
         return out[:, 0, :n].contiguous() if rows is None else out
 
-    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
-        if len(h) > 1 or h.shape[2] % 4 or not self.computes(h, h.numel()):
+    def dropped(
+        self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float, whole: int | None, units: Tensor | None
+    ) -> Tensor | None:
+        columns, width = torch.empty(0, dtype=torch.int64), h.shape[2]
+        if whole is not None:
+            width = whole + -whole % 4
+        elif units is not None:
+            columns, width = units.nonzero().squeeze(1), len(units)
+        if len(h) > 1 or width % 4 or not self.computes(h, h.numel()):
             return None
         rows = torch.arange(h.shape[1]) if rows is None else rows
         factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
-        arguments = _unsigned(key)[0], rows, rng.threshold(drop), factors
+        arguments = _unsigned(key)[0], rows, width // 4, columns, rng.threshold(drop), factors
 
         def dropping(given: Tensor) -> Tensor:
             out = torch.empty_like(given)
@@ -170,8 +177,9 @@ class CompiledKernels(Kernels):
         compiled = compiled_module()
         assert compiled is not None
         size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
-        if self.packs(len(col), dense, compiled.PACKED):
-            packed = dense.reshape(len(dense), -1, compiled.PACKED // dense.element_size()).transpose(0, 1).contiguous()
+        wide = compiled.WIDE * compiled.VECTOR
+        if self.packs(len(col), dense, wide):
+            packed = dense.reshape(len(dense), -1, wide // dense.element_size()).transpose(0, 1).contiguous()
             self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
         elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)

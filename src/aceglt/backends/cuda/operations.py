@@ -117,9 +117,11 @@ class TritonKernels(Kernels):
         kernels.keep(key, out, rows, drop)
         return out
 
-    def dropped(self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float) -> Tensor | None:
+    def dropped(
+        self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float, whole: int | None, units: Tensor | None
+    ) -> Tensor | None:
         """In one pass; the gradient draws again, so that no mask is kept."""
-        if h.shape[2] % 4 or h.shape[2] > _WIDEST:
+        if h.shape[2] % 4 or h.shape[2] > _WIDEST or whole is not None or units is not None:
             return None
         result: Tensor = _Dropped.apply(h, key, rows, drop)
         return result
