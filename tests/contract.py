@@ -97,10 +97,10 @@ class OwnSage(torch.nn.Module):
 METHOD_ROWS = {
     "random": MethodRow(Random),
     "ugs": MethodRow(Ugs, diagnostics=SIDES),
-    "gebt": MethodRow(Gebt, {"max_epochs": 8}, irreversible=None, diagnostics=("gebt",), may_stop_early=True),
+    "gebt": MethodRow(Gebt, {"max_epochs": 5}, irreversible=None, diagnostics=("gebt",), may_stop_early=True),
     "ace": MethodRow(
         Ace,
-        {"rounds": 2, "refine_epochs": 2, "exchange": 0.2, "keep": "last"},
+        {"rounds": 2, "refine_epochs": 1, "exchange": 0.2, "keep": "last"},
         irreversible=False,
         diagnostics=(*SIDES, "ace"),
     ),

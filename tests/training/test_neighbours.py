@@ -169,8 +169,8 @@ def test_every_backbone_trains_so_on_every_task_of_nodes_whatever_the_batch_of_r
     edges = torch.stack([torch.arange(total.edges) % 4 != run for run in range(2)])
     masks = Masks(Masks.full(2, total).weights, edges)
     parts, more = cut(4, 2, per_step=2), {"scoring": SCORING}
-    both = train(problem, backbone, parts, runs=2, masks=masks, runs_at_once=2, **more).scores
-    alone = train(problem, backbone, parts, runs=1, masks=masks[:1], **more).scores
+    both = train(problem, backbone, parts, 2, runs=2, masks=masks, runs_at_once=2, **more).scores
+    alone = train(problem, backbone, parts, 2, runs=1, masks=masks[:1], **more).scores
     assert both is not None
     assert alone is not None
     assert both.edges[:1].equal(alone.edges)

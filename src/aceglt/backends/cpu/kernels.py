@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
+from importlib import metadata
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -32,12 +32,13 @@ _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
 
 
+_version = cache(metadata.version)  # which reads a file
 _unusable: list[Exception] = []  # why numba's kernels cannot be used, once that is known
 
 
 def described() -> str:
     """What computes: numba's version, or torch where there is none that works, as far as is known without trying."""
-    return f"numba {version('numba')}" if find_spec("numba") is not None and not _unusable else "torch"
+    return f"numba {_version('numba')}" if find_spec("numba") is not None and not _unusable else "torch"
 
 
 @cache
