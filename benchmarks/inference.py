@@ -1,15 +1,17 @@
 """Inference of tickets with random masks: python -m benchmarks.inference [--graphs] [--json FILE] [--device cpu].
 
 Speed depends on how many weights, units and features are left, so masks keep of each matrix what a search keeps at the
-least (`--balance` as by default), at random. Drawn over all weights at once, nine in ten hidden units would lose every
-weight to the few outputs, and the ticket would be fast for that reason. With --graphs, one table over ten graphs: is a
-ticket ever slower than the dense model, or than PyG's? With --units, whole hidden units are pruned.
+least (`--balance` as by default), at random. Drawn over all weights at once, most hidden units would lose every weight
+to the few outputs, and the ticket would be fast for that reason. With --graphs, one table over ten graphs: is a ticket
+ever slower than the dense model, or than PyG's? With --units, whole hidden units are pruned. With --tickets, tickets
+that searches found are measured instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,11 @@ def synthetic(nodes: int = 50_000, edges: int = 1_000_000, features: int = 128, 
     return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), y=y)
 
 
-def cases() -> dict[str, tuple[Any, Ticket]]:
+def cases(tickets: Sequence[Path] | None) -> dict[str, tuple[Any, Ticket]]:
+    """By name, the graph and the ticket; those of the files if there are any."""
+    if tickets:
+        loaded = map(Ticket.load, tickets)
+        return {f"{ticket.dataset}, {ticket.method}": (ticket.load_data(), ticket) for ticket in loaded}
     citeseer, large = datasets.load("citeseer"), synthetic()
     return {
         "CiteSeer, GCN-512, 95 % model sparsity": (citeseer, random_ticket(citeseer, 0.95, 0.05)),
@@ -135,6 +141,7 @@ def main() -> None:
     parser.add_argument("--graphs", action="store_true", help="one table over ten graphs")
     parser.add_argument("--sparsity", type=float, default=0.95, help="of the weights, for --graphs")
     parser.add_argument("--units", action="store_true", help="prune whole hidden units, for --graphs")
+    parser.add_argument("--tickets", type=Path, nargs="+", help="files of tickets to measure")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--device", default="cpu")
@@ -143,13 +150,13 @@ def main() -> None:
     console, record = Console(width=130), {}
     if choices.graphs:
         record = over_graphs(console, choices)
-    for name, (data, ticket) in cases().items():
-        if choices.graphs or choices.only not in name:
+    for name, (data, ticket) in ({} if choices.graphs else cases(choices.tickets)).items():
+        if choices.only not in name:
             continue
         result = benchmark(ticket, data, device=choices.device, repeats=choices.repeats)
         console.rule(name)
         print_benchmark(console, result)
-        record[name] = {"summary": summary(result), **result.to_dict()}
+        record[name] = {"summary": summary(result), "metrics": dict(ticket.metrics), **result.to_dict()}
         console.print(record[name]["summary"])
     if choices.json:
         choices.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -71,6 +71,22 @@ def test_a_sparse_weight_times_sparse_inputs(monkeypatch: pytest.MonkeyPatch) ->
     assert [copy.layout for copy in layer.copies] == [torch.sparse_csr]
 
 
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize(
+    ("backbone", "alive", "hidden"), [("gcn", 0.3, 6), ("sage", 0.2, 6), ("gat", 0.1, 4), ("resgcn", 0.3, 6)]
+)
+def test_a_few_unread_features_go_where_inputs_are_prepared(
+    backbone: str, alive: float, hidden: int, density: float
+) -> None:
+    ticket, x = random_ticket(backbone, alive, hidden=hidden), features(density)
+    model, arcs, wanted = ticket.model(), alive_arcs(ticket), masked_outputs(ticket, x)
+    prepared = model.prepare(x, arcs)
+    assert (prepared.x.shape[1], x.shape[1]) == (5, 6)
+    assert model.layers[0].entry.choose_input(x, model.features, once=True).shape[1] == 6
+    for made in (model(x, arcs), model(x.to_sparse_csr(), arcs), model.run(prepared)):
+        assert_close(made, wanted, 1e-5)
+
+
 def test_widths_that_kernels_like_change_no_outputs() -> None:
     ticket, x = random_ticket("gcn", 0.3, hidden=60), features(1.0)
     layers = ticket.backbone().layers(ticket.trained_weights())

@@ -67,6 +67,11 @@ class CompactModel(TicketModel):
         super().__init__(*shrink(layers, inputs, aligned=True), coefficients, MeasuredLinear)
         self.in_features, self.directed = len(layers[0].weight if inputs is None else inputs), directed
         self.edge_features, self.weighted = edge_features, weighted
+        first = self.layers[0]
+        if getattr(first, "identity", None) is None:  # it would add features by their places among those that are read
+            for part in first.modules():
+                if isinstance(part, MeasuredLinear):
+                    part.places = self.features
 
     def prepare(
         self,
@@ -270,8 +275,12 @@ class ArcBatch(ArcGraph):
 class MeasuredLinear(Linear):
     """h·weight + shift on the kernel that is fastest here, measured once per shape and share of non-zeros."""
 
+    places: Tensor | None
+    """[in] which of the features its inputs are, where it may be given them all."""
+
     def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
         super().__init__(weight, shift)
+        self.register_buffer("places", None, persistent=False)
         self.used: list[str] = []
         self._nonzeros = int(torch.count_nonzero(weight))
         self._copies: dict[Any, Tensor] = {}  # of the weight's rows, as kernels read them
@@ -298,21 +307,24 @@ class MeasuredLinear(Linear):
 
     def choose_input(self, x: Tensor, features: Tensor, once: bool = False) -> Tensor:
         """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster, with what it
-        takes to make them if they serve `once`; sparse ones stay so unless most of them are not 0."""
+        takes to make them if they serve `once`: then all features stay, unless half of them are unread, since to
+        multiply the others by 0 takes less than a copy. Sparse ones stay so unless most of them are not 0."""
+        whole = once and self.places is not None and 2 * len(features) > x.shape[1]
+        columns = None if whole or len(features) == x.shape[1] else features
         if x.layout != torch.strided:
-            return _columns(x, features, x.values().numel() <= _SPARSE * x.numel())
+            return _columns(x, columns, x.values().numel() <= _SPARSE * x.numel())
         work = x.numel() * self.weight.shape[1]
         if once and x.is_cuda and work <= _LIGHT:
-            return _columns(x, features, sparse=False)
+            return _columns(x, columns, sparse=False)
         rarity = _rarity(x)
         if rarity * _SPARSE < 1 or _FEW * len(self.weight) <= self.weight.shape[1]:
-            return _columns(x, features, sparse=False)
+            return _columns(x, columns, sparse=False)
 
         if x.device.type == "cpu" and rarity >= _RARE and work > _HEAVY:
-            return _columns(x, features, sparse=True)
+            return _columns(x, columns, sparse=True)
 
         def trials() -> dict[str, Callable[[], Any]]:
-            made = {name: partial(_columns, x, features, name == "sparse") for name in ("dense", "sparse")}
+            made = {name: partial(_columns, x, columns, name == "sparse") for name in ("dense", "sparse")}
             self([made["dense"]()])  # so that its own choice is made and not timed
             if once:
                 return {name: partial(self._multiply_made, make) for name, make in made.items()}
@@ -323,7 +335,7 @@ class MeasuredLinear(Linear):
         sparse = fastest(shape, x.device, trials) == "sparse"
         if sparse:
             self._drop(set(self._copies) - before)
-        return _columns(x, features, sparse)
+        return _columns(x, columns, sparse)
 
     def _multiply_made(self, make: Callable[[], Tensor]) -> Tensor:
         made: Tensor = self([make()])
@@ -375,7 +387,15 @@ class MeasuredLinear(Linear):
         return _product(self._copies[key], block.t()).t().contiguous()
 
     def _rows(self, rows: slice) -> Tensor:
-        return self.weight if rows.stop - rows.start == len(self.weight) else self.weight[rows]
+        """The weight's rows for inputs that are a part of all, all, or all features."""
+        count = rows.stop - rows.start
+        if self.places is None or count <= len(self.weight):
+            return self.weight if count == len(self.weight) else self.weight[rows]
+        key = self._key("all features", rows)
+        if key not in self._copies:
+            wider = self.weight.new_zeros(count, self.weight.shape[1])
+            self._copies[key] = wider.index_copy_(0, self.places, self.weight)
+        return self._copies[key]
 
     def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
         """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
@@ -392,11 +412,11 @@ def _rarity(x: Tensor) -> float:
     return sample.numel() / max(1, int(torch.count_nonzero(sample)))
 
 
-def _columns(x: Tensor, columns: Tensor, sparse: bool) -> Tensor:
-    """Some columns of x, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer than the
-    product."""
+def _columns(x: Tensor, columns: Tensor | None, sparse: bool) -> Tensor:
+    """Some columns of x, or all, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer
+    than the product."""
     x = as_csr(x) if sparse else x.to_dense().contiguous()
-    if len(columns) == x.shape[1]:
+    if columns is None:
         return x
     if not sparse:
         return x.index_select(1, columns)

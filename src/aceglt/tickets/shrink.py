@@ -15,7 +15,6 @@ from aceglt.backbones.portable import ACTIVATIONS, BlockSpec, LayerSpec, Spec
 from aceglt.numerics.masks import Masks
 
 _LANES = 16  # units that aligned widths are multiples of
-_WORTH = 8  # one of how many features must go for a copy of the others to be worth it
 
 
 def alive_layers(backbone: Backbone, trained: Params, masks: Masks) -> tuple[Sequence[Spec], Tensor | None]:
@@ -44,8 +43,7 @@ def shrink(layers: Sequence[Spec], inputs: Tensor | None = None, aligned: bool =
     has weights for `inputs`, [F] bool, or for all features.
 
     Units that a norm is over stay, so that in a residual network only those go that the encoder makes for nobody. With
-    `aligned`, a stack of layers is as kernels like it: widths are multiples of 16 where zeros can make up for it, and
-    unread features stay if they are few.
+    `aligned`, hidden layers have multiples of 16 units, as kernels like it, where zeros can make up for it.
     """
     stack = [layer for layer in layers if isinstance(layer, LayerSpec)]
     if stack:
@@ -78,8 +76,6 @@ def _shrink_stack(layers: Sequence[LayerSpec], aligned: bool) -> tuple[Tensor, l
         for name, part in zip(kept[number].reads, parts, strict=True):
             read[name] |= part
     read[-1] = _not_none(read[-1])
-    if aligned and _WORTH * int(read[-1].sum()) > (_WORTH - 1) * units[-1]:
-        read[-1] = torch.ones_like(read[-1])
     kept = [_inputs(layer, torch.cat([read[name] for name in layer.reads])) for layer in kept]
     for number in range(len(kept) - 1):
         _fold(kept, number)
