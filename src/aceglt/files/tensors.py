@@ -34,7 +34,13 @@ def content_digest(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 
 def _ready(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor], str]:
     text = json.dumps(payload, allow_nan=False)
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    plain: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage().data_ptr()
+        plain[name] = own.clone() if storage in storages else own  # safetensors writes none that share memory
+        storages.add(storage)
     return text, plain, _digest(text, plain)
 
 
@@ -61,7 +67,8 @@ def read_tensors(
                 raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: tensors of safetensors are views of the file, which others may change or cut short.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError) as problem:
         if is_shortage(problem):
             raise MemoryError(str(problem)) from None
