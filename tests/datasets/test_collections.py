@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -109,6 +110,15 @@ def test_damaged_files_are_refused_in_one_line(name: str, content: bytes, tmp_pa
         read(name, tmp_path)
     assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_masks_of_wikics_that_do_not_fit_each_other_are_refused_before_they_are_multiplied(tmp_path: Path) -> None:
+    (tmp_path / "wikics").mkdir()
+    wikics(tmp_path / "wikics", "data.json")
+    path = tmp_path / "wikics" / "data.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "train_masks": [[]] * 3}))
+    with pytest.raises(DataError, match=r"test_mask is \[30\], train_masks \[3, 0\]"):
+        read("wikics", tmp_path)
 
 
 def test_a_graph_without_a_split_and_one_with_ten_make_problems(tmp_path: Path) -> None:
