@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ def read_tensors(
     Anything else raises `error` with one line that says what is wrong.
     """
     if not path.is_file():
-        raise error(f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}")
+        other = "is a folder; name the file in it" if path.is_dir() else "not a regular file"
+        raise error(f"{path}: {other if os.path.lexists(path) else 'no such file'}")
     try:
         with open(path, "rb") as header:
             if int.from_bytes(header.read(8), "little") > text_bytes():
