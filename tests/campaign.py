@@ -194,15 +194,12 @@ def _program(arguments: list[str], fault: Fault, steps: Any, last: Any, said: Pa
     cli.main()
 
 
-_NUMBERS = count()
-
-
 class Started:
     """A search that is running."""
 
-    def __init__(self, arguments: list[str], run: Path, at: int = 0, **fault: Any) -> None:
+    def __init__(self, arguments: list[str], run: Path, said: Path, at: int = 0, **fault: Any) -> None:
         self._steps, self._last = PROCESSES.Value("i", 0, lock=False), PROCESSES.Array("c", 16, lock=False)
-        self._said = run.with_name(f"{run.name}.{next(_NUMBERS)}.said")
+        self._said = said
         struck = Fault(run, at if at else sys.maxsize, **fault)
         self.process = PROCESSES.Process(target=_program, args=(arguments, struck, self._steps, self._last, self._said))
         self.process.start()
@@ -253,6 +250,7 @@ class Undisturbed:
     steps: int = 0
     seconds: float = 0.0
     runs: Iterator[int] = field(default_factory=count)
+    started: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         whole = self.start(self.folder / "whole")
@@ -263,7 +261,8 @@ class Undisturbed:
         self.outcome, self.files = outcomes(self.folder / "whole"), files(self.folder / "whole")
 
     def start(self, run: Path, at: int = 0, **fault: Any) -> Started:
-        return Started(self.case.arguments(self.graph, run), run, at, **fault)
+        said = self.folder / f"{next(self.started)}.said"  # not beside the run, whose disk may be full
+        return Started(self.case.arguments(self.graph, run), run, said, at, **fault)
 
     def fresh(self) -> Path:
         """A run directory that is not there yet."""

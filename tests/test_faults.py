@@ -203,7 +203,7 @@ def test_a_flipped_bit_is_refused_or_harmless(finished: Path, tell: Tell) -> Non
 
 @pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_refused_or_harmless(finished: Path, share: float, tell: Tell) -> None:
-    _damage(finished, round(5 / share), tell)
+    _damage(finished, round(10 / share), tell)
 
 
 @pytest.mark.parametrize("name", ["final", "environment.json", "tickets/level_01_seed_0.safetensors"])
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_was_cut_is_refused(finished: Path, tmp_path: Path, te
 
 @pytest.mark.slow
 def test_a_checkpoint_cut_at_any_length_is_refused(finished: Path, tmp_path: Path, share: float, tell: Tell) -> None:
-    _cuts(finished, tmp_path / "run", lambda size: range(0, size, round(1 / share)), tell)
+    _cuts(finished, tmp_path / "run", lambda size: range(0, size, round(4 / share)), tell)
 
 
 # Other processes, and time
