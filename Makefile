@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   ?= runs/demo
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 
 # Planetoid data outside the package, where a checkout has it beside it.
 ifneq ($(wildcard ../shared/data/planetoid),)
 export ACEGLT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test coverage check docs release campaign campaign-gpu bench clean
+.PHONY: demo test coverage check docs release campaign campaign-gpu pythons bench clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -60,14 +61,23 @@ release: $(VENV)/.release  ## build both archives, check them, install each in a
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m pytest -m slow tests/test_package.py
 
-campaign: $(VENV)/.installed  ## kills, faults and fuzzed inputs for hours; ends with one table (docs/science/reliability.md)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_kills.py tests/test_faults.py tests/fuzz tests/training/test_memory.py
+# All at once, on the cores there are; what passes is written into the page, with the commit.
+campaign: $(VENV)/.installed  ## kills, faults and fuzzed inputs for most of an hour; writes their table into the docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --dist worksteal --table docs/science/reliability.md \
+		tests/fuzz tests/test_kills.py tests/test_faults.py tests/training/test_memory.py
 
 campaign-gpu: $(VENV)/.installed  ## its part for a GPU
-	$(BIN)/python -m pytest -m gpu tests/training/test_determinism.py tests/training/test_memory.py tests/tickets/test_evaluation.py
+	$(BIN)/python -m pytest -m gpu --table docs/science/reliability.md \
+		tests/training/test_determinism.py tests/training/test_memory.py tests/tickets/test_evaluation.py
+
+# E.g. make pythons PYTHONS="$$HOME/.pyenv/versions/3.1[023]*/bin/python"
+pythons:  ## the test suite with each of several interpreters, in environments of their own
+	for python in $(PYTHONS); do \
+		$(MAKE) test PYTHON=$$python VENV=.venvs/$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; \
+	done
 
 bench: $(VENV)/.installed  ## time and memory of training on this machine
 	$(BIN)/python -m benchmarks --json benchmarks/cpu.json --plots docs/science/performance
 
 clean:
-	rm -rf $(VENV) runs site dist htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venvs runs site dist htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache

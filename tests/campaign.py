@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ PROCESSES.set_forkserver_preload(
     ["torch_geometric.data", "aceglt.runner", "aceglt.tickets.evaluation", "plotly.graph_objects"]
 )
 
+SHORTER = {
+    "ace": ("rounds=1", "refine_epochs=2"),
+    "gebt": ("max_epochs=6",),
+    "fastglt": ("pretrain_epochs=2", "interval=2"),
+    "sgcn": ("interval=2",),
+    "cgp": ("interval=1",),
+}
+"""Options of methods, so that a search takes a moment."""
 METHODS, BACKBONES, TASKS = (tuple(known) for known in (METHOD_OPTIONS, BACKBONE_OPTIONS, TASK_OPTIONS))
 
 
@@ -46,12 +54,12 @@ class Case:
 
     def arguments(self, graph: Path, run: Path) -> list[str]:
         tickets = "best" if self.task == "link" else "all"
-        rounds = ["-m", "rounds=1", "-m", "refine_epochs=4"] if self.method == "ace" else []
-        rounds += ["--layers", "3"] if self.backbone == "resgcn" else []
+        shorter = [word for option in SHORTER.get(self.method, ()) for word in ("-m", option)]
+        shorter += {"resgcn": ["--layers", "3"], "gat": ["--heads", "2"]}.get(self.backbone, [])
         return [
             "search", "--dataset", str(graph), "--method", self.method, "--backbone", self.backbone, "--task",
-            self.task, "--axis", "joint", "--hidden", "4", "--levels", "2", "--seeds", "2", "--epochs", "8",
-            "--tickets", tickets, "--device", "cpu", "--out", str(run), *rounds, *self.more,
+            self.task, "--axis", "joint", "--hidden", "4", "--levels", "2", "--seeds", "2", "--epochs", "4",
+            "--tickets", tickets, "--device", "cpu", "--out", str(run), *shorter, *self.more,
         ]  # fmt: skip
 
 
@@ -75,24 +83,49 @@ class Batch:
         return [self.name, str(path), *given]
 
 
+_DEEP = ("--layers", "3", "--output", "linear")
+PATHS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("ace", "gcn", "node", ("--partitions", "2")),
+    ("ugs", "sage", "node", ("--partitions", "2", "--partition-by", "neighbours", "--signal", "labels")),
+    ("ace", "gcn", "node", ("--deterministic",)),
+    ("ace", "gcn", "node", ("--precision", "bfloat16")),
+    ("ugs", "gin", "node", ("--precision", "bfloat16", "--balance", "0")),
+    ("ace", "gcn", "node", ("--directed",)),
+    ("ace", "gcn", "node", ("--no-test",)),
+    ("ace", "gcn", "node", ("--axis", "model", "--target-model", "0.3")),
+    ("ace", "gcn", "node", ("--axis", "graph", "--patience", "1")),
+    ("ace", "gcn", "node", ("--tensorboard",)),
+    ("ace", "gcn", "node", ("--rewind-epoch", "2", "--drop-edge", "0.2", "--early-stopping", "2")),
+    ("ace", "gcn", "link", ("--objective", "infoclust", "--edge-split", "connected")),
+    ("ugs", "search_samples:Noisy", "node", ()),
+    ("ugs", "gcn", "node", (*_DEEP, "--norm", "layer", "--skip", "linear", "--bias")),
+    ("ace", "sage", "node", (*_DEEP, "--norm", "batch", "--jumping", "cat")),
+    ("magnitude", "gin", "link", (*_DEEP, "--norm", "batch", "--skip", "identity")),
+    ("ace", "gat", "inductive", (*_DEEP, "--norm", "layer", "--skip", "identity")),
+    ("ugs", "gcn", "node", ("--structure", "units")),
+    ("ace", "sage", "node", ("--structure", "units,features")),
+    ("magnitude", "gat", "node", ("--structure", "units")),
+    ("gebt", "gin", "node", ("--structure", "features")),
+    ("ugs", "resgcn", "node", ("--structure", "units")),
+)
+"""Searches that take paths of their own."""
+_SHORT = ("--epochs", "4", "--seeds", "1", "--hidden", "4")
+_GRID = 'methods = ["random", "ugs"]\nlevels = 1\nseeds = 2\nepochs = 4\nhidden = 4'
+BATCHES = (
+    Batch("sweep", ("--workers", "2"), _GRID),
+    Batch("compare", ("--workers", "2"), _GRID),
+    Batch("tune", ("--budget", "3", "--workers", "1", *_SHORT)),
+)
+
+
 def _cases() -> list[Case | Batch]:
-    """Every task with every method and with every backbone, in turns; then what takes a path of its own."""
-    made: dict[str, Case | Batch] = {}
-    for (t, task), (b, backbone) in product(enumerate(TASKS), enumerate(BACKBONES)):
-        case = Case(METHODS[(t + b) % len(METHODS)], backbone, task)
-        made[str(case)] = case
-    for task, method in product(TASKS, METHODS):
-        if not any(isinstance(c, Case) and (c.method, c.task) == (method, task) for c in made.values()):
-            made[f"{method} {task}"] = Case(method, "gcn", task)
-    paths = [("--partitions", "2"), ("--deterministic",), ("--precision", "bfloat16"), ("--directed",), ("--no-test",),
-             ("--axis", "model"), ("--axis", "graph"), ("--tensorboard",)]  # fmt: skip
-    own = Case("ugs", "search_samples:Noisy", "node")
-    short = ("--epochs", "8", "--seeds", "1", "--hidden", "4")
-    grid = 'methods = ["random", "ugs"]\nlevels = 1\nseeds = 2\nepochs = 8\nhidden = 4'
-    batches = [Batch("sweep", ("--workers", "2"), grid), Batch("tune", ("--budget", "3", "--workers", "1", *short))]
-    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    known = [batch for batch in batches if batch.name in commands]
-    return [*made.values(), *(Case("ace", "gcn", "node", path) for path in paths), own, *known]
+    """Every task with every method, and with every backbone, in turns; then what takes a path of its own."""
+    made: dict[tuple[str, str, str], Case | Batch] = {}
+    for t, task in enumerate(TASKS):
+        for n in range(max(len(METHODS), len(BACKBONES))):
+            method, backbone = METHODS[n % len(METHODS)], BACKBONES[(n + t) % len(BACKBONES)]
+            made[method, backbone, task] = Case(method, backbone, task)
+    return [*made.values(), *(Case(*path) for path in PATHS), *BATCHES]
 
 
 CASES = _cases()
@@ -161,15 +194,12 @@ def _program(arguments: list[str], fault: Fault, steps: Any, last: Any, said: Pa
     cli.main()
 
 
-_NUMBERS = count()
-
-
 class Started:
     """A search that is running."""
 
-    def __init__(self, arguments: list[str], run: Path, at: int = 0, **fault: Any) -> None:
+    def __init__(self, arguments: list[str], run: Path, said: Path, at: int = 0, **fault: Any) -> None:
         self._steps, self._last = PROCESSES.Value("i", 0, lock=False), PROCESSES.Array("c", 16, lock=False)
-        self._said = run.with_name(f"{run.name}.{next(_NUMBERS)}.said")
+        self._said = said
         struck = Fault(run, at if at else sys.maxsize, **fault)
         self.process = PROCESSES.Process(target=_program, args=(arguments, struck, self._steps, self._last, self._said))
         self.process.start()
@@ -220,6 +250,7 @@ class Undisturbed:
     steps: int = 0
     seconds: float = 0.0
     runs: Iterator[int] = field(default_factory=count)
+    started: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         whole = self.start(self.folder / "whole")
@@ -230,7 +261,8 @@ class Undisturbed:
         self.outcome, self.files = outcomes(self.folder / "whole"), files(self.folder / "whole")
 
     def start(self, run: Path, at: int = 0, **fault: Any) -> Started:
-        return Started(self.case.arguments(self.graph, run), run, at, **fault)
+        said = self.folder / f"{next(self.started)}.said"  # not beside the run, whose disk may be full
+        return Started(self.case.arguments(self.graph, run), run, said, at, **fault)
 
     def fresh(self) -> Path:
         """A run directory that is not there yet."""
@@ -260,10 +292,6 @@ def whole_files(folder: Path) -> None:
         results_of(path.parent)
     for path in folder.rglob("level_*.safetensors"):
         Ticket.load(path)
-
-
-ROWS: list[tuple[str, str, str]] = []
-"""(what, outcome, how much) for the one table at the end; see conftest.py."""
 
 
 def kill(undisturbed: Undisturbed, kills: int, draw: random.Random) -> Counter[str]:

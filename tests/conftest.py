@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from campaign_table import Table, Tell, place, write
 
 if TYPE_CHECKING:  # the process that hands out the tests needs neither torch nor aceglt
     from aceglt.problems import NodeProblem
 
 pytest.register_assert_rewrite("contract")
 
+BEGAN = time.monotonic()
 MEMORY = Path("/dev/shm")
 
 
@@ -38,15 +40,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of the campaign, whatever of it was run."""
-    rows = getattr(sys.modules.get("campaign"), "ROWS", [])
-    if "not slow" in terminalreporter.config.option.markexpr:  # of its short version
-        rows = []
-    if rows:
-        terminalreporter.write_line("\n| what | outcome | how much |\n| --- | --- | --- |")
-    for row in rows:
-        terminalreporter.write_line(f"| {' | '.join(row)} |")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--table", type=Path, metavar="PAGE", help="write the campaign's table into this page")
+    parser.addoption("--tenth", action="store_true", help="a tenth of the campaign's inputs, lengths and bits")
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """Puts numbers into the table of the campaign; properties of tests come back from all processes."""
+    return lambda part, kind, outcome, **numbers: record_property("campaign", (part, kind, outcome, numbers))
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest) -> float:
+    """How much of the campaign is asked for."""
+    return 0.1 if request.config.getoption("--tenth") else 1.0
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The table of the campaign, whatever of it was run; into a page if nothing failed."""
+    if "not slow" in config.option.markexpr:  # of its short version
+        return
+    reports = [report for of in ("passed", "failed") for report in terminalreporter.stats.get(of, [])]
+    rows = [value for report in reports for name, value in report.user_properties if name == "campaign"]
+    if not rows:
+        return
+    processes = getattr(config.option, "numprocesses", None) or 1
+    lines = [place(time.monotonic() - BEGAN, processes), "", *Table(rows).lines]
+    terminalreporter.write_line("\n" + "\n".join(lines))
+    page = config.option.table
+    if page and (terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")):
+        terminalreporter.write_line(f"{page} is left as it was: tests failed")
+    elif page:
+        write(page, "campaign-gpu" if config.option.markexpr == "gpu" else "campaign", lines)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -366,10 +366,18 @@ def test_variables_of_launchers_are_refused_in_one_line(
 
 
 def test_a_terminal_that_knows_ascii_alone_is_served(finished: Path) -> None:
-    plain = {**environment(), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    ascii_alone = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    plain = {**environment(), **ascii_alone}
     shown = subprocess.run(command("show", finished), capture_output=True, env=plain, check=True).stdout.decode("ascii")
     assert "Dense:       test" in shown
     assert " ? " in shown  # for ±
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+def test_the_exit_code_is_right_where_nothing_can_be_printed(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        line = command("show", tmp_path / "nothing")
+        assert subprocess.run(line, stdout=full, stderr=full, env=environment()).returncode == 2
 
 
 def test_the_checkpoint_of_a_run_and_its_record_say_what_computed_it(run: Path) -> None:

@@ -28,7 +28,7 @@ NOT_RUN = {
     "make test": "is this test suite",
     "pip install '.[fast]'": "changes the environment; test_package.py installs the archives",
     "make bench": "takes minutes; test_benchmarks.py runs its parts on small graphs",
-    "make campaign": "takes hours",
+    "make campaign": "takes most of an hour",
     "make campaign-gpu": "needs a GPU",
     "torchrun --nproc-per-node 2 -m -- aceglt search --dataset synthetic-arxiv --partitions 8 --parts-per-step 2": (
         "starts processes; test_processes.py does"

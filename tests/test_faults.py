@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign import ROWS, Case, Undisturbed, fill
+from campaign import Case, Undisturbed, fill
+from campaign_table import Tell
 from search_samples import Breaks, Stop, files, npz, outcome, search
 
 from aceglt.errors import RunError
@@ -49,10 +50,11 @@ def test_a_search_on_a_full_disk_says_so_and_continues_when_there_is_space(undis
 
 
 @pytest.mark.slow
-def test_a_disk_may_be_full_at_any_step(undisturbed: Undisturbed) -> None:
-    struck = sum(_full(undisturbed, at) for at in range(1, undisturbed.steps + 1))
-    ROWS.append(("disk full", "one line, then the same end", f"at {struck} of {undisturbed.steps} steps"))
-    assert struck > 0.9 * undisturbed.steps  # the last steps may be such that a full disk allows
+def test_a_disk_may_be_full_at_any_step(undisturbed: Undisturbed, share: float, tell: Tell) -> None:
+    steps = range(1, undisturbed.steps + 1, round(1 / share))
+    struck = sum(_full(undisturbed, at) for at in steps)
+    tell("fault: disk full", str(CASE), "one line, then the same end", steps=len(steps), failed=struck)
+    assert struck > 0.8 * len(steps)  # the last steps may be such that a full disk allows
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def tmpfs(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 @pytest.mark.slow
 def test_a_real_file_system_that_is_too_small_is_only_a_pause(
-    undisturbed: Undisturbed, tmpfs: Callable[[int], Path]
+    undisturbed: Undisturbed, tmpfs: Callable[[int], Path], tell: Tell
 ) -> None:
     paused = 0
     for size in range(16, 129, 16):
@@ -91,7 +93,7 @@ def test_a_real_file_system_that_is_too_small_is_only_a_pause(
         undisturbed.continued(run)
         shutil.rmtree(run)
     assert paused >= 4
-    ROWS.append(("file system too small", "one line, then the same end", f"{paused} of 8 sizes"))
+    tell("fault: file system too small", str(CASE), "one line, then the same end", sizes=8, failed=paused)
 
 
 @pytest.mark.parametrize("at", [1, 40])
@@ -181,25 +183,27 @@ def _bits(finished: Path, every: int | None) -> Iterator[tuple[str, int]]:
             yield from ((name, 8 * place + draw.randrange(8)) for place in places)
 
 
-def _damage(finished: Path, every: int | None) -> None:
+def _damage(finished: Path, every: int | None, tell: Tell) -> None:
     """Flips a random bit of four bytes of each file, or of every so manyth."""
     found: dict[str, list[bool]] = {}
     for name, bit in _bits(finished, every):
         found.setdefault(name, []).append(_check(finished, name, bit))
     for name, refused in found.items():
-        ROWS.append((f"bit flipped in {name}", "refused, or harmless", f"{sum(refused)} of {len(refused)} refused"))
+        derived = "harmless" if name in DERIVED else "refused, or harmless"
+        numbers = {"flips": len(refused), "refused": sum(refused)}
+        tell(f"fault: a bit flipped in {name.partition('_')[0]}", name, derived, **numbers)
     for name, refused in found.items():
         assert any(refused) != (name in DERIVED), name
         assert all(refused) or name in DERIVED | {"config.json", "environment.json"}, name
 
 
-def test_a_flipped_bit_is_refused_or_harmless(finished: Path) -> None:
-    _damage(finished, None)
+def test_a_flipped_bit_is_refused_or_harmless(finished: Path, tell: Tell) -> None:
+    _damage(finished, None, tell)
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_anywhere_is_refused_or_harmless(finished: Path) -> None:
-    _damage(finished, 5)
+def test_a_flipped_bit_anywhere_is_refused_or_harmless(finished: Path, share: float, tell: Tell) -> None:
+    _damage(finished, round(10 / share), tell)
 
 
 @pytest.mark.parametrize("name", ["final", "environment.json", "tickets/level_01_seed_0.safetensors"])
@@ -213,7 +217,7 @@ def test_the_way_out_of_damage_leads_to_the_same_end(name: str, finished: Path) 
     assert files(run) == files(finished)
 
 
-def _cuts(finished: Path, run: Path, lengths: Any) -> None:
+def _cuts(finished: Path, run: Path, lengths: Any, tell: Tell) -> None:
     """Continuing from a checkpoint cut at these lengths is refused, and works without it."""
     with pytest.raises(Stop):
         search(out=run, tickets="all", observer=Breaks(20))
@@ -221,19 +225,19 @@ def _cuts(finished: Path, run: Path, lengths: Any) -> None:
     for length in lengths(len(content)):
         (run / "checkpoint").write_bytes(content[:length])
         assert _refused(run, "checkpoint"), length
-    ROWS.append(("checkpoint cut short", "refused", f"at {len(lengths(len(content)))} lengths"))
+    tell("fault: checkpoint cut short", str(CASE), "refused", lengths=len(lengths(len(content))))
     (run / "checkpoint").unlink()
     search(out=run, tickets="all")
     assert outcome(run) == outcome(finished)
 
 
-def test_a_checkpoint_that_was_cut_is_refused(finished: Path, tmp_path: Path) -> None:
-    _cuts(finished, tmp_path / "run", lambda size: [0, 1, 7, 8, 9, size // 2, size - 1])
+def test_a_checkpoint_that_was_cut_is_refused(finished: Path, tmp_path: Path, tell: Tell) -> None:
+    _cuts(finished, tmp_path / "run", lambda size: [0, 1, 7, 8, 9, size // 2, size - 1], tell)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_cut_at_any_length_is_refused(finished: Path, tmp_path: Path) -> None:
-    _cuts(finished, tmp_path / "run", range)
+def test_a_checkpoint_cut_at_any_length_is_refused(finished: Path, tmp_path: Path, share: float, tell: Tell) -> None:
+    _cuts(finished, tmp_path / "run", lambda size: range(0, size, round(4 / share)), tell)
 
 
 # Other processes, and time

@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from campaign import CASES, ROWS, Batch, Case, Undisturbed, kill
+from campaign import CASES, Batch, Case, Undisturbed, kill
+from campaign_table import Tell
 from search_samples import events, npz
 
 SHORT = [Case("random", "gat", "node"), Case("ace", "gcn", "link")]  # the campaign kills them all
@@ -37,25 +38,26 @@ def test_a_search_stopped_by_any_signal_continues_to_the_same_end(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_search_killed_often_ends_as_an_undisturbed_one(case: Case | Batch, tmp_path: Path) -> None:
-    undisturbed = _undisturbed(case, tmp_path)
-    tally = kill(undisturbed, 6, random.Random(str(case)))
-    places = ", ".join(f"{count} at {place}" for place, count in sorted(tally.items()))
-    ROWS.append((str(case), "killed: the same end, bit by bit", f"{tally.total()} kills ({places})"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_search_that_is_asked_to_stop_does_so_at_once_and_continues(case: Case | Batch, tmp_path: Path) -> None:
-    undisturbed, draw, longest = _undisturbed(case, tmp_path), random.Random(str(case)), 0.0
-    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        run = undisturbed.fresh()
-        for stop in range(2):  # the second time, it has continued
+def test_a_search_killed_often_ends_as_an_undisturbed_one(
+    case: Case | Batch, share: float, tell: Tell, tmp_path: Path
+) -> None:
+    """First asked to stop, twice by each signal, then killed; one undisturbed run is what all are compared with."""
+    undisturbed, draw = _undisturbed(case, tmp_path), random.Random(str(case))
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        run, left = undisturbed.fresh(), 2 if share == 1 else 1  # the second time, it has continued
+        while left:
             started = undisturbed.start(run)
             seconds = started.send(number, draw.uniform(0, 0.3 * undisturbed.seconds))
-            longest = max(longest, seconds)
-            assert started.ended() == expected, (stop, started.said)
+            if started.ended() == 0:  # too late
+                undisturbed.compare(run)
+                run = undisturbed.fresh()
+                continue
+            left -= 1
+            tell("signals", str(case), "one line, then the same end, bit by bit", signals=1, seconds_to_end=seconds)
+            assert started.ended() == code, started.said
             assert started.said.splitlines()[-1] == "interrupted; the same command continues where it stopped"
             assert seconds < 2
         undisturbed.continued(run)
-    ROWS.append((str(case), "stopped: one line, the same end", f"4 signals, {longest:.1f} s at most"))
+    tally = kill(undisturbed, 6 if share == 1 else 2, draw)
+    places = {f"at_{place}": count for place, count in sorted(tally.items())}
+    tell("kills", str(case), "whole files, then the same end, bit by bit", kills=tally.total(), **places)

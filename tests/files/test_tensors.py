@@ -57,6 +57,22 @@ def test_tensors_and_payload_come_back_as_they_were(tmp_path: Path) -> None:
         assert tensors[name].equal(tensor)
 
 
+def test_what_was_read_stays_when_the_file_is_overwritten_in_place(tmp_path: Path) -> None:
+    path = _written(tmp_path)
+    tensors = storage.read_tensors(path, "ticket", 1, TicketError)[1]
+    with open(path, "r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert all(tensors[name].equal(tensor) for name, tensor in TENSORS.items())
+
+
+def test_tensors_that_share_memory_come_back_as_they_were(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    shared = {"whole": whole, "same": whole, "row": whole[1:2], "head": whole[:2]}
+    storage.write_tensors(tmp_path / "file", "ticket", 1, {}, shared)
+    found = storage.read_tensors(tmp_path / "file", "ticket", 1, TicketError)[1]
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {n: t.tolist() for n, t in shared.items()}
+
+
 def test_empty_strided_and_scalar_tensors_come_back_as_they_were(tmp_path: Path) -> None:
     given = {"empty": torch.zeros(0), "strided": torch.arange(6.0).view(2, 3).T, "scalar": torch.tensor(True)}
     storage.write_tensors(tmp_path / "file", "ticket", 1, {}, given)

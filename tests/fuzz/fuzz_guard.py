@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from aceglt.errors import AcegltError
@@ -44,7 +45,7 @@ sys.addaudithook(_audit)  # for good: Python has no way to remove one
 def outcome(read: Callable[[Any], object], given: Any) -> str:
     """`read` or `refused`; anything else raises, and that is a bug."""
     try:
-        with _limits(_size(given)):
+        with _limits(size(given)):
             read(given)
     except Reached:
         return "read"
@@ -66,16 +67,27 @@ def _check_clear(problem: AcegltError) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
-def _size(given: Any) -> int:
+def size(given: Any) -> int:
     """Bytes of an input."""
     if isinstance(given, tuple | list | dict):
-        return sum(map(_size, given.values() if isinstance(given, dict) else given))
+        return sum(map(size, given.values() if isinstance(given, dict) else given))
     return len(given) if isinstance(given, bytes | str) else 0
 
 
-def peak() -> int:
-    """Bytes of main memory that the process has had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+class Peak:
+    """How much main memory the process had at most inside, above what it had before."""
+
+    def __enter__(self) -> Peak:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew, from what the process has now
+        self._before = self._most()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.grown = self._most() - self._before
+
+    def _most(self) -> int:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return 1024 * int(line.split()[1])
 
 
 @contextmanager

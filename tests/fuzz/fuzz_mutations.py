@@ -157,8 +157,10 @@ def array_of(draw: st.DrawFn, valid: np.ndarray[Any, Any]) -> np.ndarray[Any, An
 def npz_of(draw: st.DrawFn, valid: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
     """An .npz file with changed arrays, headers, names or bytes."""
     arrays = dict(valid)
-    kind = draw(st.sampled_from(["arrays"] * 6 + ["names", "header", "header", "bytes", "bytes", "bomb"]))
+    kind = draw(st.sampled_from(["arrays"] * 6 + ["names", "header", "header", "bytes", "bytes", "zeros", "bomb"]))
     name = draw(st.sampled_from(sorted(arrays)))
+    if kind == "zeros":
+        return _with_zeros(frozenset(arrays), name, draw(st.sampled_from(LARGE)), arrays)
     if kind == "bytes":
         return draw(bytes_of(zipped({n: npy(a) for n, a in arrays.items()})))
     if kind == "arrays":
@@ -178,6 +180,21 @@ def npz_of(draw: st.DrawFn, valid: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
         npz_bomb(bomb)  # here: making it takes longer than any reader may
         return bomb
     return zipped(members, draw(st.sampled_from([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])))
+
+
+LARGE = ((4_000_000,), (2, 2_000_000), (12, 400_000), (30_000_000,), (2, 15_000_000), (15_000_000, 2))
+_MADE: dict[Any, bytes] = {}
+
+
+def _with_zeros(
+    names: frozenset[str], name: str, shape: tuple[int, ...], arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> bytes:
+    """A small file that has zeros by the megabyte in one of its arrays; made once, as that takes a while."""
+    key = names, name, shape
+    if key not in _MADE:
+        changed = {**arrays, name: np.zeros(shape, np.uint8)}
+        _MADE[key] = zipped({n: npy(a) for n, a in changed.items()}, zipfile.ZIP_DEFLATED)
+    return _MADE[key]
 
 
 @st.composite
@@ -250,7 +267,7 @@ def tensors_of(valid: Mapping[str, Tensor]) -> st.SearchStrategy[dict[str, Tenso
         t = valid[name]
         others = [t[:-1], t[None], t.flatten(), torch.cat([t, t]), t.new_zeros(0), torch.zeros(()), *map(t.to, kinds)]
         if t.is_floating_point():
-            others += [t.new_full(t.shape, number) for number in (float("nan"), float("inf"), 1e30)]
+            others += [t.new_full(t.shape, number) for number in (float("nan"), float("inf"), torch.finfo(t.dtype).max)]
         else:
             others += [t.new_full(t.shape, 255), t.flip(0), t.flip(-1)]
         elsewhere = st.sampled_from(["", "../x", "soft", "edge_weight"]).map(lambda new: {**rest, new: t})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import collection_samples
 import numpy as np
 import ogb_samples
 import planetoid_samples
@@ -52,6 +53,7 @@ from aceglt.cli.shell import Terminal
 from aceglt.config import own
 from aceglt.config.formats import FORMAT
 from aceglt.datasets import planetoid
+from aceglt.datasets.collections import COLLECTIONS
 from aceglt.datasets.unpickle import unpickle
 from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
 from aceglt.files import tensors as storage
@@ -64,7 +66,11 @@ from aceglt.runs import checkpoint
 from aceglt.runs.directory import RunDir, results_of
 from aceglt.searches.levels import Search
 from aceglt.searches.results import summarise
+from aceglt.sweeps.compare import compare
 from aceglt.sweeps.grid import plan, read_grid
+from aceglt.sweeps.merged import load_sweep
+from aceglt.sweeps.tune import read_settings
+from aceglt.tickets.tables import read_pairs
 from aceglt.tickets.ticket import Ticket
 
 Inputs = st.SearchStrategy[Any]
@@ -159,10 +165,31 @@ def claims(payload: Any, tensors: Mapping[str, torch.Tensor]) -> Inputs:
     return st.builds(claimed, st.sampled_from(["weights", "edges"]), sizes)
 
 
-def ticket_inputs() -> Inputs:
+@cache
+def tickets() -> dict[str, bytes]:
+    """Valid ones, of each form that a file has."""
     path = place() / "ticket.safetensors"
-    random_ticket(hidden=3).save(path)
-    return storage_inputs(path.read_bytes(), "ticket", TicketError)
+    small = {"axis": "joint", "levels": 1, "seeds": 1, "epochs": 1, "hidden": 4, "report": False, "device": "cpu"}
+    narrow = aceglt.search(graph(), method="magnitude", structure="units", **small).tickets[0]
+    links = aceglt.search(graph(), method="random", task="link", **small).tickets[0]
+    made: list[tuple[str, Ticket, dict[str, Any]]] = [
+        ("gcn", random_ticket(hidden=3), {}),
+        ("sage", random_ticket("sage, batch norm", hidden=3), {}),
+        ("gat", random_ticket("gat, batch norm, identity", hidden=3), {}),
+        ("structured", narrow, {}),
+        ("link", links, {}),
+        ("for inference", random_ticket(hidden=3), {"parts": "inference"}),
+        ("in float16", narrow, {"parts": "inference", "half": True}),
+    ]
+    found = {}
+    for name, ticket, form in made:
+        ticket.save(path, **form)
+        found[name] = path.read_bytes()
+    return found
+
+
+def ticket_inputs() -> Inputs:
+    return st.one_of([storage_inputs(content, "ticket", TicketError) for content in tickets().values()])
 
 
 def read_ticket(content: bytes) -> None:
@@ -173,7 +200,7 @@ def read_ticket(content: bytes) -> None:
     pruned = ticket.apply(graph())
     assert pruned.num_edges <= graph().num_edges
     outputs = ticket.model()(pruned.x, pruned.edge_index)
-    assert outputs.shape == (graph().num_nodes, ticket.sizes["out_features"])
+    assert len(outputs) == graph().num_nodes
 
 
 @cache
@@ -237,6 +264,54 @@ def use_graph(data: Any) -> None:
 
 def read_npz(content: bytes) -> None:
     use_graph(datasets.load(str(written(npz_bomb(content) if content in BOMBS else content, "graph.npz"))))
+
+
+RAW = {
+    "amazon-photo": collection_samples.shchur, "questions": collection_samples.platonov,
+    "wikics": collection_samples.wikics, "actor": collection_samples.actor, "flickr": collection_samples.flickr,
+    "reddit": collection_samples.reddit,
+}  # fmt: skip
+"""A dataset of each format."""
+
+
+@cache
+def raw_files(name: str) -> dict[str, bytes]:
+    folder = place() / "raw-valid" / name
+    folder.mkdir(parents=True)
+    RAW[name](folder, COLLECTIONS[name].files[0])
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def collection_inputs() -> Inputs:
+    """(dataset, file, content)"""
+
+    def changed(name: str, file: str) -> Inputs:
+        content = raw_files(name)[file]
+        variants: list[Inputs] = [bytes_of(content)]
+        if file.endswith(".npz"):
+            with np.load(io.BytesIO(content), allow_pickle=True) as found:
+                arrays = {name: array for name, array in found.items() if array.ndim and array.dtype.kind in "biuf"}
+            variants += [npz_of(arrays)] * 3
+        elif file.endswith(".json"):
+            valid = json.loads(content)
+            masks = [{**valid, "train_masks": [[]] * size, "test_mask": [1] * size} for size in (50_000, 100_000)]
+            variants += [json_text_of(valid)] * 3 + [st.sampled_from(masks).map(lambda tree: json.dumps(tree).encode())]
+        return st.one_of(variants).map(lambda new: (name, file, new))
+
+    files = [(name, file) for name in RAW for file in raw_files(name) if not re.search(r"_[1-9]\.npz$", file)]
+    return st.sampled_from(files).flatmap(lambda row: changed(*row))
+
+
+def read_collection(given: tuple[str, str, bytes]) -> None:
+    name, changed, content = given
+    unpacked = npz_bomb(content) if content in BOMBS else content
+    folder = place() / "raw" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, valid in raw_files(name).items():
+        (folder / file).write_bytes(valid if file != changed else unpacked)
+    data = datasets.load(name, place() / "raw")
+    several = "train_mask" in data and data.train_mask.ndim == 2
+    Problem.from_data(data, split="0" if several else "given")
 
 
 OGB = {"ogbn-arxiv": ogb_samples.arxiv, "ogbn-proteins": ogb_samples.proteins, "ogbl-collab": ogb_samples.collab}
@@ -366,6 +441,57 @@ def read_results(content: bytes) -> None:
     printed(show.print_run, folder, results)
 
 
+def settings_inputs() -> Inputs:
+    """Settings that a file has: some of a configuration."""
+    valid = run_json("config.json")
+    some = {name: valid[name] for name in ("method", "lr", "weight_decay", "dropout", "hidden", "norm", "epochs")}
+    return st.sampled_from([some, valid]).flatmap(json_text_of)
+
+
+def read_settings_file(content: bytes) -> None:
+    found = config.resolve(**read_settings(written(content, "tuned.json"), {}))
+    assert config.Config.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
+
+
+@cache
+def other_results() -> Path:
+    """Another method's, which those of the run are compared with."""
+    changed = {**run_json("results.json"), "method": "random"}
+    return written(json.dumps(changed).encode(), "other.json")
+
+
+def comparison_inputs() -> Inputs:
+    valid = run_json("results.json")
+    several = {"cells": [{"name": "one", "results": valid, "config": run_json("config.json")}]}
+    return st.one_of(json_text_of(valid), json_text_of(valid), json_text_of(several))
+
+
+def read_comparison(content: bytes) -> None:
+    """A page that sets the results beside others, in which nothing of the data's is markup."""
+    result = compare([written(content, "some.json"), other_results()], place() / "compared", progress=False)
+    printed(show.print_comparison, result)
+    page = (place() / "compared" / "comparison.html").read_bytes()
+    assert b"<script>alert" not in page
+    assert b"<img src=x" not in page
+
+
+def sweep_inputs() -> Inputs:
+    cell = {"name": "one", "status": "finished", "error": None, "log": "", "varied": {}, "environment": {}}
+    settings = RunDir(finished_run()).read_config().to_dict()
+    whole = {**cell, "config": settings, "results": run_json("results.json")}
+    failed = {**cell, "name": "two", "status": "failed", "error": "x", "config": whole["config"], "results": None}
+    return json_text_of({"format": 1, "cells": [whole, failed]})
+
+
+def read_merged(content: bytes) -> None:
+    folder = place() / "sweep"
+    folder.mkdir(exist_ok=True)
+    (folder / "sweep.json").write_bytes(content)
+    result = load_sweep(folder)
+    printed(show.print_sweep, result)
+    result._repr_html_()
+
+
 FILES = ("config.json", "environment.json", "results.json", "events.jsonl", "final")
 
 
@@ -432,6 +558,17 @@ def _put(path: Path, content: Any) -> None:
         path.write_bytes(content)
 
 
+# Pairs of nodes.
+
+PAIRS = b"source,target\n0,1\n2,3\n17,4\n"
+
+
+def read_pairs_file(content: bytes) -> None:
+    pairs = read_pairs(written(content, "pairs.csv"))
+    assert pairs.dtype == torch.int64
+    assert pairs.shape[0] == 2
+
+
 # Grids of sweeps.
 
 GRID = b"""dataset = "tiny.npz"
@@ -458,8 +595,8 @@ def read_sweep(content: bytes) -> None:
 
 GOOD: dict[str, Sequence[str]] = {
     "--dataset": ["tiny.npz", "tiny.npz", "citeseer", "nothing.npz", "."],
-    "--backbone": ["gcn", "gin", "gat", "resgcn", "mine:Model"],
-    "--method": ["random", "ugs", "gebt", "ace"],
+    "--backbone": [*config.BACKBONE_OPTIONS, "mine:Model"],
+    "--method": [*config.METHOD_OPTIONS],
     "--axis": config.AXES,
     "--task": [*config.TASK_OPTIONS],
     "--split": ["given", "random:1"],
@@ -480,16 +617,37 @@ GOOD: dict[str, Sequence[str]] = {
     "--prunable": ["*"],
     "--method-option": ["rounds=2", "rounds=0", "keep=best", "exchange=nan", "x=1", "=", "rounds=1e999", "rounds"],
     "--unseen": ["keep", "drop", "error"],
-    "--format": ["pyg"],
+    "--format": ["pyg", "ticket", "svg"],
+    "--norm": ["layer", "batch"],
+    "--skip": ["linear", "identity"],
+    "--jumping": ["cat"],
+    "--output": ["linear"],
+    "--structure": ["units", "features", "units,features"],
+    "--ignored": ["layer0", "layer9"],
+    "--floors": ["layer1=0.25", "layer1=2", "=", "layer9=0.5"],
+    "--ratios": ["layer1=2", "layer1=nan", "layer1"],
+    "--partition-by": ["random", "neighbours"],
+    "--config": ["tuned.json", "tiny.npz", "pipe", "null", "/dev/zero"],
+    "--pairs": ["pairs.csv", "pipe", "null", "/dev/zero"],
+    "--engine": ["local", "x"],
+    "--address": [],
+    "--workers": ["1"],
+    "--static": ["plots", "tiny.npz", "pipe"],
+    "--plot": ["plot.html", "ticket", "pipe", "null"],
+    "--repeats": ["1"],
+    "--cell": ["citeseer", "x"],
 }
 """Values that an option takes; of all others, numbers."""
 
 COMMANDS = {"search": [], "show": ["ticket"], "evaluate": ["ticket"], "predict": ["ticket", "--out", "csv"],
-            "export": ["ticket", "served"], "datasets": []}  # fmt: skip
+            "export": ["ticket", "served"], "datasets": [], "report": ["run"], "tune": ["--out", "tuned"],
+            "sweep": ["grid.toml", "--out", "swept"], "compare": ["run", "results.json", "--out", "compared"],
+            "bench": ["ticket", "--repeats", "1"], "reproduce": ["--list"]}  # fmt: skip
 """Commands with the arguments that they need."""
 
 BASE = {"search": ["--dataset", "tiny.npz", "--epochs", "1", "--hidden", "2", "--seeds", "1", "--device", "cpu"],
-        "evaluate": ["--dataset", "tiny.npz"], "predict": ["--dataset", "tiny.npz"]}  # fmt: skip
+        "tune": ["--dataset", "tiny.npz", "--epochs", "1"], "evaluate": ["--dataset", "tiny.npz"],
+        "predict": ["--dataset", "tiny.npz"], "bench": ["--dataset", "tiny.npz"]}  # fmt: skip
 
 
 def options(command: str) -> list[tuple[str, Sequence[str]]]:
@@ -503,6 +661,8 @@ def options(command: str) -> list[tuple[str, Sequence[str]]]:
 
 
 def command_inputs() -> Inputs:
+    desk()  # here: making it is no answer to an input
+
     def lines(command: str) -> Inputs:
         start = [command, *COMMANDS[command], *BASE.get(command, [])]
         return words(options(command)).map(lambda rest: [*start, *rest])
@@ -516,6 +676,10 @@ def desk() -> Path:
     folder.mkdir(parents=True)
     npz(folder)
     random_ticket(hidden=3).save(folder / "ticket")
+    shutil.copytree(finished_run(), folder / "run")
+    for name, content in (("grid.toml", GRID), ("pairs.csv", PAIRS), ("results.json", other_results().read_bytes())):
+        (folder / name).write_bytes(content)
+    (folder / "tuned.json").write_text('{"lr": 0.1}')
     os.mkfifo(folder / "pipe")
     (folder / "null").symlink_to("/dev/null")
     (folder / "link").symlink_to("linked")
@@ -525,22 +689,23 @@ def desk() -> Path:
 def kept() -> tuple[Any, ...]:
     """What no command may change: its inputs, and what is no file."""
     special = [(desk() / "pipe").is_fifo(), (desk() / "null").is_symlink(), (desk() / "link").is_symlink()]
-    return (
-        *special,
-        (desk() / "ticket").read_bytes(),
-        (desk() / "tiny.npz").read_bytes(),
-        Path("/dev/null").is_char_device(),
-    )
+    inputs = ["ticket", "tiny.npz", "grid.toml", "pairs.csv", "results.json", "tuned.json"]
+    inputs += [f"run/{name}" for name in FILES if name != "events.jsonl"]
+    return *special, Path("/dev/null").is_char_device(), *((desk() / name).read_bytes() for name in inputs)
 
 
 def read_command(line: list[str]) -> None:
     """A line that is refused ends with 2 and says why."""
     before, inputs = Path.cwd(), kept()
-    for name in ("served", "out", "runs"):
+    for name in ("served", "out", "runs", "tuned", "swept", "compared", "plots"):
         shutil.rmtree(desk() / name, ignore_errors=True)
     os.chdir(desk())
     try:
-        with training_is_out(), mock.patch("aceglt.tickets.evaluation.fit", no_training):
+        with (
+            training_is_out(),
+            mock.patch("aceglt.tickets.evaluation.fit", no_training),
+            mock.patch("aceglt.sweeps.run.LocalEngine", no_training),
+        ):
             result = CliRunner().invoke(app, line)
     finally:
         os.chdir(before)
@@ -601,19 +766,24 @@ def read_process(given: tuple[torch.dtype, str, Mapping[str, str], int]) -> None
 
 
 READERS = (
-    Reader("ticket", ticket_inputs, read_ticket, 50_000),
-    Reader("checkpoint", checkpoint_inputs, read_checkpoint, 38_000),
-    Reader("npz graph", npz_inputs, read_npz, 36_000),
-    Reader("OGB files", ogb_inputs, read_ogb, 6_000),
+    Reader("ticket", ticket_inputs, read_ticket, 60_000),
+    Reader("checkpoint", checkpoint_inputs, read_checkpoint, 36_000),
+    Reader("npz graph", npz_inputs, read_npz, 26_000),
+    Reader("raw files of PyG's collections", collection_inputs, read_collection, 10_000),
+    Reader("OGB files", ogb_inputs, read_ogb, 5_000),
     Reader("Planetoid files", planetoid_inputs, read_planetoid, 6_000),
-    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 16_000),
-    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 20_000),
-    Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 16_000),
+    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 12_000),
+    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 16_000),
+    Reader("settings", settings_inputs, read_settings_file, 12_000),
+    Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 14_000),
+    Reader("results to compare", comparison_inputs, read_comparison, 2_000),
+    Reader("sweep.json", sweep_inputs, read_merged, 4_000),
     Reader("run for a report", run_inputs, read_for_report, 2_000),
     Reader("run directory", run_inputs, read_run, 2_000),
+    Reader("pairs of nodes", lambda: st.one_of(bytes_of(PAIRS), st.binary(max_size=60)), read_pairs_file, 4_000),
     Reader(
-        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 6_000
+        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 5_000
     ),
-    Reader("command line", command_inputs, read_command, 3_000),
+    Reader("command line", command_inputs, read_command, 4_000),
     Reader("state of the process", process_inputs, read_process, 500),
 )

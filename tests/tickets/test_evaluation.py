@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from campaign_table import Tell
 from search_samples import graph, npz, search
 
 import aceglt
@@ -152,7 +153,7 @@ def test_the_verdict_follows_the_readings() -> None:
 
 
 @pytest.mark.gpu
-def test_an_evaluation_on_a_gpu_trains_as_many_at_once_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_on_a_gpu_trains_as_many_at_once_as_fit(monkeypatch: pytest.MonkeyPatch, tell: Tell) -> None:
     data, seen = graph(nodes=400), []
     ticket = search(data, levels=1, seeds=1).tickets[0]
     spied = evaluation.fit
@@ -166,4 +167,5 @@ def test_an_evaluation_on_a_gpu_trains_as_many_at_once_as_fit(monkeypatch: pytes
     monkeypatch.setattr(evaluation, "free_memory", lambda device: 1 << 20)
     tight = aceglt.evaluate(ticket, data, seeds=4, device="cuda")
     assert seen == [None] * 4 + [1] * 4
+    tell("GPU: plan of an evaluation", "evaluate", "as many at once as fit", trainings=8)
     assert tight.ticket.val == pytest.approx(plenty.ticket.val, abs=0.05)

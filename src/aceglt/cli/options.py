@@ -17,7 +17,7 @@ from aceglt.config import MAX_SEEDS, SETTINGS, TUPLES, hints
 from aceglt.errors import ConfigError
 from aceglt.sweeps.machines import Machines
 
-_HELP = json.loads(Path(__file__).with_name("help.json").read_text())
+_HELP = json.loads(Path(__file__).with_name("help.json").read_bytes())
 """Of every parameter of a command: of several by its name, of one by `command.name`."""
 _NAMES = {"list_": ["--list"], "config_file": ["--config"], "json_file": ["--json"], "report.out": ["--out", "-o"]}
 _TRIAL = ("reproduce.levels", "reproduce.epochs", "reproduce.hidden", "reproduce.split")

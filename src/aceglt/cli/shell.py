@@ -187,15 +187,16 @@ def _own_frames(problem: BaseException) -> list[traceback.FrameSummary]:
 def _kept_traceback() -> str:
     """Write down the traceback of what is being handled; the name of the file."""
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="aceglt-", suffix=".log", delete=False, errors="replace") as file:
-            file.write(f"{sys.argv}\n{traceback.format_exc()}")
+        with tempfile.NamedTemporaryFile(prefix="aceglt-", suffix=".log", delete=False) as file:
+            file.write(f"{sys.argv}\n{traceback.format_exc()}".encode(errors="replace"))
         return file.name
     except OSError:
         return "what --debug shows"
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    errors.print(message, soft_wrap=True)
+    with suppress(OSError):  # where it is printed to may be what is full
+        errors.print(message, soft_wrap=True)
     raise typer.Exit(code) from None
 
 

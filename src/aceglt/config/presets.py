@@ -15,9 +15,9 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 # "paper" is Table S2 by task and dataset; "ugs" what its authors published by dataset, λ by backbone too.
-_NUMBERS = json.loads(Path(__file__).with_name("published.json").read_text())
+_NUMBERS = json.loads(Path(__file__).with_name("published.json").read_bytes())
 # "tuned" by dataset and backbone, after "Classic GNNs are strong baselines" (Luo et al., NeurIPS 2024) where it says.
-_TUNED = json.loads(Path(__file__).with_name("tuned.json").read_text())
+_TUNED = json.loads(Path(__file__).with_name("tuned.json").read_bytes())
 _ANY_MODEL = ("epochs", "early_stopping")  # what a backbone without these layers takes of it
 _RATES = ("lr", "weight_decay")  # which link prediction has its own
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")

@@ -62,10 +62,13 @@ def _wikics(folder: Path, files: tuple[str, ...]) -> Arrays:
     source = np.repeat(np.arange(len(links)), [len(targets) for targets in links])
     target = np.array([target for targets in links for target in targets], dtype=np.int64)
     train, val = (np.array(found[f"{part}_masks"], dtype=bool) for part in ("train", "val"))
-    test = np.tile(np.array(found["test_mask"], dtype=bool), (len(train), 1))
+    test = np.array(found["test_mask"], dtype=bool)
+    if test.shape != train.shape[1:]:  # or a small file would make a large array
+        raise DataError(f"{folder / files[0]}: test_mask is {list(test.shape)}, train_masks {list(train.shape)}")
     return {
         "x": np.array(found["features"], dtype=np.float32), "y": np.array(found["labels"], dtype=np.int64),
-        "edge_index": np.stack([source, target]), "train_masks": train, "val_masks": val, "test_masks": test,
+        "edge_index": np.stack([source, target]), "train_masks": train, "val_masks": val,
+        "test_masks": np.tile(test, (len(train), 1)),
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,13 @@ def content_digest(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 
 def _ready(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor], str]:
     text = json.dumps(payload, allow_nan=False)
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    plain: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage().data_ptr()
+        plain[name] = own.clone() if storage in storages else own  # safetensors writes none that share memory
+        storages.add(storage)
     return text, plain, _digest(text, plain)
 
 
@@ -54,14 +61,16 @@ def read_tensors(
     Anything else raises `error` with one line that says what is wrong.
     """
     if not path.is_file():
-        raise error(f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}")
+        other = "is a folder; name the file in it" if path.is_dir() else "not a regular file"
+        raise error(f"{path}: {other if os.path.lexists(path) else 'no such file'}")
     try:
         with open(path, "rb") as header:
             if int.from_bytes(header.read(8), "little") > text_bytes():
                 raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: tensors of safetensors are views of the file, which others may change or cut short.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError) as problem:
         if is_shortage(problem):
             raise MemoryError(str(problem)) from None

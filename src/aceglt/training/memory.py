@@ -236,7 +236,10 @@ def left_to_groups(root: Path) -> int:
     """What the control groups that the process is in, by the files below `root`, may still take: of either version of
     Linux's, and every one up to the outermost. What they hold of files can be given back."""
     try:
-        lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
+        lines = [
+            line.split(":", 2)
+            for line in (root / "proc/self/cgroup").read_text("utf-8", "surrogateescape").splitlines()
+        ]
     except OSError:
         return _UNBOUNDED
     left = [_UNBOUNDED]
