@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -423,6 +424,18 @@ def test_flipped_bits_give_a_data_error_or_a_consistent_graph(content: bytes, fl
     for bit in flips:
         damaged[bit // 8] ^= 1 << bit % 8
     _load_bytes(bytes(damaged))
+
+
+def test_no_flipped_bit_hides_an_array(tmp_path: Path) -> None:
+    directory = DENSE.index(b"PK\x01\x02")
+    (tmp_path / "g.npz").write_bytes(DENSE)
+    whole = load_npz(tmp_path / "g.npz")
+    for bit in range(8 * directory, 8 * len(DENSE)):
+        damaged = bytearray(DENSE)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "g.npz").write_bytes(damaged)
+        with contextlib.suppress(DataError):
+            _assert_equal(load_npz(tmp_path / "g.npz"), whole)
 
 
 @given(arrays=st.sampled_from([_arrays(), _sparse()]), data=st.data())

@@ -66,6 +66,8 @@ def check_results(results: Mapping[str, Any]) -> None:
     check(results, _RESULTS, "results")
     check(results.get("label"), (TEXT,), "label")
     check(results.get("graph"), (_GRAPH,), "graph")
+    split = (results.get("graph") or {}).get("split", {})
+    check(split, dict.fromkeys(split, COUNT), "graph.split")
     entries = {"dense": results["dense"]} | {f"level {level['level']}": level for level in results["levels"]}
     if len(entries) != 1 + len(results["levels"]):
         raise ValueError("two levels have the same number")
