@@ -26,7 +26,7 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.searches.levels import inference_macs
-from aceglt.training import fit as train
+from aceglt.training import scores as initial
 from aceglt.training.fit import Fit, ScoreTraining, fit
 
 NODES, FEATURES, CLASSES = 12, 5, 3
@@ -249,7 +249,7 @@ def test_training_goes_as_that_of_the_built_in_backbone(
     assert found.params is not None
     assert expected.params is not None
     torch.testing.assert_close(found.params.prunable, transposed(expected.params.prunable, *sizes))
-    monkeypatch.setattr(train, "NOISE", 0.0)  # it is drawn by position, and the layouts differ
+    monkeypatch.setattr(initial, "NOISE", 0.0)  # it is drawn by position, and the layouts differ
     expected, found, _ = train_both(model, kind, SCORING)
     assert found.scores is not None
     assert expected.scores is not None

@@ -27,7 +27,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems import Problem
 from aceglt.problems.base import Soft
-from aceglt.training.fit import fit, initial_scores
+from aceglt.training.fit import fit
+from aceglt.training.scores import initial_scores
 
 SEEDS = (3, 8)
 MODES = ("weights", "scores", "teacher")

@@ -20,7 +20,8 @@ from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
-from aceglt.training.fit import Fit, fit, initial_scores
+from aceglt.training.fit import Fit, fit
+from aceglt.training.scores import initial_scores
 
 SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="best")
 SCORINGS = {

@@ -12,7 +12,8 @@ from torch import Tensor
 from aceglt.methods import Level, Random, Ugs
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
-from aceglt.training.fit import Fit, initial_scores
+from aceglt.training.fit import Fit
+from aceglt.training.scores import initial_scores
 
 
 def level_with(weights: Tensor, edges: Tensor, keep: Counts) -> Level:

@@ -16,7 +16,8 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.pruning.structure import build_units
-from aceglt.training.fit import Fit, fit, thinned
+from aceglt.training.dropedge import thinned
+from aceglt.training.fit import Fit, fit
 from aceglt.training.partitions import Parts
 
 TRAINING = Training(lr=0.1)

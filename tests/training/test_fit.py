@@ -25,7 +25,8 @@ from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Soft
 from aceglt.searches.progress import TrainingProgress
-from aceglt.training.fit import NOISE, Fit, ScoreTraining, fit, initial_scores
+from aceglt.training.fit import Fit, ScoreTraining, fit
+from aceglt.training.scores import NOISE, initial_scores
 
 HIDDEN = 8
 TRAINING = Training(lr=0.05, weight_decay=0.03)

@@ -23,9 +23,10 @@ from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem, Soft
 from aceglt.searches.levels import outputs
-from aceglt.training.fit import Fit, ScoreTraining, fit, initial_scores
+from aceglt.training.fit import Fit, ScoreTraining, fit
 from aceglt.training.partitions import WHOLE, Part, Parts
 from aceglt.training.sampling import Sampler
+from aceglt.training.scores import initial_scores
 
 TRAINING = Training(lr=0.05, weight_decay=0.03)
 SCORING = ScoreTraining(lambda_edges=0.01, lambda_weights=0.02, decay=True, clamp=False, epoch="last")

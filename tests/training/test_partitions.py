@@ -29,8 +29,9 @@ from aceglt.problems.base import Problem, Soft
 from aceglt.problems.link import LinkProblem
 from aceglt.problems.own import customise
 from aceglt.training import partitions as module
-from aceglt.training.fit import Fit, ScoreTraining, fit, initial_scores
+from aceglt.training.fit import Fit, ScoreTraining, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
+from aceglt.training.scores import initial_scores
 
 BACKBONES = ("gcn", "gin", "gat", "resgcn")
 TRAINING = Training(lr=0.05, weight_decay=0.03)

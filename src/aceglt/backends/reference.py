@@ -27,6 +27,8 @@ class Reference:
 
     name = "reference"
     kernels: Kernels = PLAIN
+    look_every = 1
+    """Epochs after which the device is waited for, to see whether a training is over."""
 
     @property
     def description(self) -> str:

@@ -40,7 +40,7 @@ def read_arrays(path: Path, costs: Mapping[str, int]) -> dict[str, Array]:
                 raise DataError(f"{path}: array {info.filename} has a comment, which no .npz file has")
             archive.open(info).close()  # raises where the two places of its name differ
         members = {info.filename: info for info in archive.infolist()}
-        found = {name: info for name in costs if (info := members.get(f"{name}.npy"))}
+        found = {name: members[f"{name}.npy"] for name in costs if f"{name}.npy" in members}
         needed = sum(costs[name] * _elements(archive, info, f"{path}: array {name}") for name, info in found.items())
         check_claim(needed, path.stat().st_size, f"{path}", DataError, RATIO)
         for name, info in found.items():

@@ -16,7 +16,7 @@ from aceglt.config.methods import UgsOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics.masks import Masks, Scores, count
 from aceglt.pruning.importance import ranks, sample_indices
-from aceglt.training.fit import initial_scores, initial_scores_at
+from aceglt.training.scores import initial_scores, initial_scores_at
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Cuda(Reference):
     """All runs of a group share every kernel; nothing waits for the GPU inside an epoch."""
 
     name = "cuda"
+    look_every = 16
 
     def __init__(self, tensor_cores: bool = True) -> None:
         """`tensor_cores` says whether dense products are in TF32."""
