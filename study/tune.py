@@ -30,10 +30,11 @@ from aceglt.problems import build_problem
 from aceglt.problems.splits import PER_CLASS
 from aceglt.reproduction.layouts import DEFAULT_SCORES
 from aceglt.reproduction.tables import csv_rows
-from aceglt.searches.levels import Search, enough, prune_iteratively
+from aceglt.searches.levels import Search, prune_iteratively
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.stopping import enough
 from aceglt.training.setup import build_backbone, pick_device
 from study.prototypes import PROTOTYPES
 

@@ -22,10 +22,11 @@ from aceglt.pruning.importance import ranks
 from aceglt.report.static import encoded
 from aceglt.reproduction import Cell, Scale, exhibit
 from aceglt.reproduction.tables import csv_rows
-from aceglt.searches.levels import enough, prune_iteratively
+from aceglt.searches.levels import prune_iteratively
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State
 from aceglt.searches.statistics import mean_std
+from aceglt.searches.stopping import enough
 from study.tune import build_search
 
 RECORD = Path("results/winning-ranks.csv")

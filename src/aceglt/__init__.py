@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aceglt.report.result import SearchResult, load_run
     from aceglt.reproduction import Reproduction, reproduce
     from aceglt.runner import search
-    from aceglt.searches.levels import Observer
+    from aceglt.searches.observer import Observer
     from aceglt.sweeps.compare import CompareResult, compare
     from aceglt.sweeps.merged import SweepResult, load_sweep
     from aceglt.sweeps.run import sweep

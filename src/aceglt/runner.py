@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
-import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -25,7 +22,7 @@ from aceglt import datasets
 from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
 from aceglt.config import Config, as_call, check_known, resolve
-from aceglt.config.own import is_own, take
+from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
 from aceglt.methods import Method
@@ -40,19 +37,21 @@ from aceglt.report.tensorboard import Scalars, check_tensorboard
 from aceglt.runs import checkpoint
 from aceglt.runs.background import Background
 from aceglt.runs.directory import RunDir, results_of
-from aceglt.searches.levels import Observer, Search, enough, prune_iteratively, reason_to_stop, tell
+from aceglt.runs.environment import environment, peak_memory
+from aceglt.searches.levels import Search, prune_iteratively
+from aceglt.searches.observer import Observer, tell
 from aceglt.searches.progress import SearchProgress, visible
 from aceglt.searches.results import summarise
 from aceglt.searches.state import State, joined
 from aceglt.searches.statistics import best_level
+from aceglt.searches.stopping import enough, reason_to_stop
 from aceglt.searches.wording import level_in_words
 from aceglt.tickets.bench import benchmark
-from aceglt.tickets.own import Names
+from aceglt.tickets.found import found_ticket
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
 from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
 from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device, usual_torch
-from aceglt.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -372,7 +371,7 @@ class _Runner:
             needed = self.planner.whole_program(plan) if self.problem.device.type == "cpu" else plan.needed
             facts |= {"needed_memory": needed, "free_memory": plan.free}
             here = {
-                **_environment(self.problem.device),
+                **environment(self.problem.device),
                 "backend": self.search.backend.description,
                 "tickets": None if self.spared else self.policy,  # or the next session would not spare them
             }
@@ -416,44 +415,8 @@ class _Runner:
 
     def _tickets(self, state: State, params: Params) -> list[Ticket]:
         """Of a level, one for each seed."""
-        return [] if self.policy == "none" else [self._ticket(state, params, i) for i in range(len(self.config.seeds))]
-
-    def _ticket(self, state: State, params: Params, i: int) -> Ticket:
-        assert state.masks is not None
-        assert state.dense is not None
-        one, record, problem = slice(i, i + 1), state.records[-1], self.problem
-        masks, start = state.masks[one], self.search.rewound[one]
-        readings = {"": record.outcome, "dense_": state.dense}
-        edge_features = self.search.backbone.edge_features
-        return Ticket(
-            config=self.config,
-            seed=self.config.seeds[i],
-            level=state.level,
-            masks=masks.to("cpu"),
-            initial=self.search.alive_params(start, masks).to("cpu"),
-            trained=params[one].to("cpu"),
-            metrics={
-                f"{of}{name}": values[i] if values else None
-                for of, found in readings.items()
-                for name, values in (("val", found.val), ("test", found.test))
-            },
-            sizes={
-                "in_features": problem.x.shape[1],
-                "out_features": problem.out_features,
-                "macs": self.search.macs(record.alive, unseen=record.unseen)
-                if record.structure is None
-                else record.structure["macs"][i],
-                "dense_macs": self.search.macs(),
-                **({"edge_features": edge_features} if edge_features else {}),
-            },
-            graph=replace(problem.graph.to("cpu"), edge_attr=None),
-            fingerprint=problem.graph.fingerprint,
-            several=problem.several,
-            names=Names.of(self.search.backbone) if is_own(self.config.backbone) else None,
-            backend=self.search.backend.description,
-            method=self.search.method.name if is_own(self.config.method) else "",
-            nodes=None if problem.numbers is None else problem.numbers.cpu(),
-        )
+        runs = range(0 if self.policy == "none" else len(self.config.seeds))
+        return [found_ticket(self.search, state, params, run) for run in runs]
 
     def _drop_tickets(self, results: Mapping[str, Any]) -> None:
         """With policy `best`, keep the tickets of one level: the winner, or the best on validation so far.
@@ -477,12 +440,12 @@ class _Runner:
         notes = notes if state.level < self.config.stopping.levels else []
         if run is None:
             kept = [ticket for tickets in self.kept.values() for ticket in tickets]
-            about = _environment(self.problem.device)
+            about = environment(self.problem.device)
             return SearchResult(self.config, results, kept, None, notes, about, self.command)
         if run.checkpoint.exists():
             run.checkpoint.replace(run.final)
         recorded = run.read_environment()
-        peak = max(recorded.get("peak_memory") or 0, _peak_memory(self.problem.device))
+        peak = max(recorded.get("peak_memory") or 0, peak_memory(self.problem.device))
         used = {"peak_memory": peak, "backend": self.search.backend.description}
         write_checked_json(run.environment, {**recorded, **used})
         self._log("finish", level=state.level, reason=reason)
@@ -533,24 +496,3 @@ def _lost(tickets: Sequence[Ticket], results: Mapping[str, Any]) -> list[str]:
 def _level_to_keep(results: Mapping[str, Any]) -> int:
     best = max(results["levels"], key=lambda level: sum(level["val"]), default={"level": 0})
     return int((best_level(results) or best)["level"])
-
-
-def _environment(device: torch.device) -> dict[str, Any]:
-    return {
-        "started": time.strftime("%Y-%m-%d %H:%M"),
-        "aceglt": __version__,
-        "torch": torch.__version__,
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Bytes: the most that tensors took on a GPU, or the process in main memory, up to now."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in kilobytes

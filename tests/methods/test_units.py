@@ -14,8 +14,9 @@ from aceglt.backbones import GCN, Params
 from aceglt.config import METHOD_OPTIONS, Config
 from aceglt.numerics.masks import Masks
 from aceglt.runs import checkpoint
-from aceglt.searches.levels import Search, enough, reason_to_stop
+from aceglt.searches.levels import Search
 from aceglt.searches.state import State, joined
+from aceglt.searches.stopping import enough, reason_to_stop
 
 METHODS = [name for name, kind in METHOD_OPTIONS.items() if kind.by_units]
 LEVELS = 2

@@ -39,6 +39,11 @@ class Reference:
         """The same backend for a graph or features of one training alone, of which nothing is kept for others."""
         return self
 
+    def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
+        """The same backend, or the reference where it cannot compute such a training: elements with a method's own
+        rule, or arcs that change from step to step."""
+        return self
+
     def network(self, backbone: Backbone) -> Backbone:
         """The backbone with forward passes of this backend."""
         return backbone

@@ -18,7 +18,7 @@ from aceglt.reproduction import EXHIBITS, Cell, Exhibit, Reproduction, Scale
 from aceglt.reproduction.cost import epochs_per_seed, estimator
 from aceglt.reproduction.runs import collect, missing
 from aceglt.reproduction.tables import HERE, Table
-from aceglt.searches.levels import Observer
+from aceglt.searches.observer import Observer
 from aceglt.searches.progress import SearchProgress
 
 _ROUGH = (

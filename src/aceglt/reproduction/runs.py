@@ -19,7 +19,7 @@ from aceglt.files import short_digest
 from aceglt.reproduction.cells import Cell, Results, Scale
 from aceglt.runner import search
 from aceglt.runs.directory import RunDir, finished_results, read_json, results_of
-from aceglt.searches.levels import Observer
+from aceglt.searches.observer import Observer
 from aceglt.searches.statistics import Readings, highest_winning, highest_winning_per_seed, winning
 from aceglt.training.memory import PLANNED
 

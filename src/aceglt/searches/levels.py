@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Params
 from aceglt.backbones.narrow import narrowed
-from aceglt.backends import Backend, Reference, choose
+from aceglt.backends import Backend, choose
 from aceglt.backends.base import ScoreTraining, Start
 from aceglt.backends.reference import PlainElements
 from aceglt.config import Config
@@ -33,8 +32,8 @@ from aceglt.problems.signals import Signal, build_signal
 from aceglt.pruning.importance import Excerpt, fluctuation, importance, sample
 from aceglt.pruning.ranking import Ranking
 from aceglt.pruning.structure import Units, build_units
-from aceglt.searches.state import LevelRecord, Outcome, Selected, State
-from aceglt.searches.statistics import winning
+from aceglt.searches.observer import Observer, tell
+from aceglt.searches.state import Outcome, Selected, State
 from aceglt.training.fit import Fit, MakeElements, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
@@ -52,84 +51,6 @@ def prune_iteratively(
             yield state, None
         state, params = search.retrain(state)  # lines 3 and 4: M becomes M', weights are rewound to W_init
         yield state, params
-
-
-def enough(search: Search, state: State) -> bool:
-    """Whether a stopping rule holds: levels, a target sparsity, patience, or nothing left to prune."""
-    return reason_to_stop(search, state) is not None
-
-
-def reason_to_stop(search: Search, state: State) -> str | None:
-    """The stopping rule that holds, in words."""
-    c, dense = search.config, state.dense
-
-    def loses(record: LevelRecord) -> bool:
-        """By the `strict` criterion, which reads validation alone."""
-        return dense is not None and not winning(dense, record.outcome)["strict"]
-
-    if state.level >= c.stopping.levels:
-        return "all levels are done"
-    if state.records:
-        model, graph = state.records[-1].sparsity(search.total)
-        reached = (c.stopping.target_model is not None and model >= c.stopping.target_model) or (
-            c.stopping.target_graph is not None and graph >= c.stopping.target_graph
-        )
-        streak = len(list(takewhile(loses, reversed(state.records))))
-        if reached or (c.stopping.patience is not None and streak >= c.stopping.patience):
-            return "the target is reached" if reached else f"{streak} level(s) in a row did not win"
-    keep, alive = search.keep(state), search.start_masks(state).alive
-    shrinks = {"model": keep.weights < alive.weights, "graph": keep.edges < alive.edges}
-    idle = not (any(shrinks.values()) if c.pruning.axis == "joint" else shrinks[c.pruning.axis])
-    if search.units is not None:
-        if keep.weights < search.units.least:
-            return (
-                f"level {state.level + 1} would keep {keep.weights} weights, and the units that each layer keeps have "
-                f"{search.units.least}"
-            )
-        idle = c.pruning.axis == "graph" and idle
-    if not idle and 0 not in (keep.weights, keep.edges):
-        return None
-    return (
-        f"level {state.level + 1} would keep {keep.weights} of {alive.weights} weights and {keep.edges} of "
-        f"{alive.edges} edges; with other shares to prune (--prune-model, --prune-graph) there is more to search"
-    )
-
-
-class Observer:
-    """Told about the progress of a search; a subclass overrides what it wants to know. What it raises ends the search.
-
-    Examples:
-        >>> class Levels(aceglt.Observer):
-        ...     def on_level(self, results):
-        ...         print(len(results["levels"]), "levels done")
-        >>> result = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, observer=Levels())
-        0 levels done
-        1 levels done
-    """
-
-    def on_phase(self, level: int, phase: str) -> None:
-        """A phase of a level begins: dense (level 0), score, retrain, or what the method calls it."""
-
-    def on_training(self, runs: int, epochs: int) -> None:
-        """The phase trains so many runs for so many epochs."""
-
-    def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
-        """`runs` runs have finished an epoch of the phase, perhaps before others have begun; `best()` reads their best
-        validation metric so far, NaN before the first, and may cost time."""
-
-    def on_test(self, level: int) -> None:
-        """The test set is about to be read."""
-
-    def on_level(self, results: Mapping[str, Any]) -> None:
-        """Dense or a level has finished; the results up to here, as results.json has them."""
-
-
-def tell(observer: Any, event: str, *facts: Any) -> None:
-    """Tell an observer, if there is one and it wants to know."""
-    getattr(observer, event, _ignore)(*facts)
-
-
-def _ignore(*facts: Any) -> None: ...
 
 
 @dataclass
@@ -264,9 +185,7 @@ class Search:
         prune_model = pruning.fixed_model if pruning.axis == "graph" else pruning.prune_model
         prune_graph = pruning.fixed_graph if pruning.axis == "model" else pruning.prune_graph
         weights = alive.weights
-        if (
-            self.units is not None
-        ):  # runs go below their targets by less than a unit, from which the next one's is counted
+        if self.units is not None:  # runs go below their targets by less than a unit; the next one's is counted from it
             weights = self.total.weights
             for _ in range(0 if pruning.axis == "graph" else state.level):
                 weights -= share(prune_model, weights)
@@ -314,7 +233,6 @@ class Search:
         taught = Soft(soft.targets.repeat(batches, 1, 1), soft.beta) if soft else None
         numbers = [0] * batches if phase == RETRAIN else range(batches)  # a ticket's training is the same beside others
         keys = [rng.keys(self.config.seeds, level, phase, b, device=self.problem.device) for b in numbers]
-        plain = elements is not None and self.problem.device.type != "cpu"  # a CUDA graph cannot record any rule
         try:
             return fit(
                 self.problem,
@@ -328,7 +246,7 @@ class Search:
                 soft=taught,
                 watch=watch,
                 observer=self.observer,
-                backend=Reference() if plain else self.backend,
+                backend=self.backend,
                 runs_at_once=self.runs_at_once,
                 parts=self.parts,
                 elements=elements,
@@ -373,10 +291,9 @@ class Search:
             tell(self.observer, "on_phase", 0, "rewind")
             key = rng.keys(self.config.seeds, 0, "dense", 0, device=self.problem.device)  # the dense model's draws
             as_dense = replace(training, early_stopping=None)
-            backend = self.backend if self.problem.device.type == "cpu" else Reference()
             fit(
                 self.problem, self.backbone, self.start, self.full_masks(), training.rewind_epoch, as_dense, key,
-                backend=backend, runs_at_once=self.runs_at_once, parts=self.parts, elements=kept,
+                backend=self.backend, runs_at_once=self.runs_at_once, parts=self.parts, elements=kept,
             )  # fmt: skip
         found = [made[first].params() for first in sorted(made)]
         return Params.cat(found) if found else self.start
@@ -402,13 +319,8 @@ def outputs(
     alive = masks.edges if view is None else view.scatter(masks.edges, masks.unseen)
     made = []
     for run in range(masks.runs):
-        edges, one, network, features, using = (
-            alive[run : run + 1],
-            params[run : run + 1],
-            backbone,
-            place.features,
-            backend,
-        )
+        edges, one = alive[run : run + 1], params[run : run + 1]
+        network, features, using = backbone, place.features, backend
         small = narrowed(backbone, masks.weights[run : run + 1])
         if small is not None:
             network, one = small.backbone, small.params(one)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from aceglt.methods.base import level_epochs
-from aceglt.searches.levels import Observer
+from aceglt.searches.observer import Observer
 from aceglt.searches.wording import level_in_words
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
 from aceglt.problems.base import Problem
 from aceglt.problems.own import customise
-from aceglt.searches.levels import Observer, outputs, tell
+from aceglt.searches.levels import outputs
+from aceglt.searches.observer import Observer, tell
 from aceglt.searches.progress import TrainingProgress, visible
 from aceglt.searches.sketch import bars
 from aceglt.searches.statistics import MIN_SEEDS, SIGNIFICANCE, Readings, metric_in_words, paired_t_test, winning

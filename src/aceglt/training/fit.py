@@ -18,7 +18,7 @@ from aceglt.backbones.base import Backbone, Params
 from aceglt.backbones.narrow import Narrow, narrowed
 from aceglt.backends import Backend, choose
 from aceglt.backends.base import Observer, ScoreTraining, Start
-from aceglt.backends.reference import PlainElements, Reference
+from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
@@ -97,8 +97,7 @@ def fit(
     """
     backend, total = backend or choose(problem.device), masks.runs
     size = 1 if parts.sampled else backend.group_size(total, runs_at_once)  # each run draws a part of its own
-    if training.drop_edge:
-        backend = Reference()  # others prepare the arcs of a training once
+    backend = backend.able_to(own_elements=elements is not None, changing_arcs=training.drop_edge > 0)
     groups = [slice(first, min(first + size, total)) for first in range(0, total, size)]
     there, val = places(problem, labels_alone=soft is None)
 

@@ -45,6 +45,10 @@ class Cpu(Reference):
         made._fields = Fields(self.kernels)
         return made
 
+    def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
+        """The arcs of a training are prepared once."""
+        return Reference() if changing_arcs else self
+
     def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
         """`fixed` says that edge values stay what they are."""
         if serves(backbone):

@@ -50,6 +50,10 @@ class Cuda(Reference):
         made._fields = Fields(self.kernels)
         return made
 
+    def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
+        """A CUDA graph records neither."""
+        return Reference() if own_elements or changing_arcs else self
+
     @property
     def description(self) -> str:
         return f"{self.name} (TF32)" if self.tensor_cores else self.name
