@@ -99,7 +99,7 @@ def _also_allowed() -> list[Cell]:
 
 def _tuned() -> list[Cell]:
     """Each method of the paper with the best of its twelve settings."""
-    found = {method: equal.tuned(method) for method in equal.METHODS}
+    found = {method: equal.tuned(method) for method in equal.TUNED_METHODS}
     settings = {method: equal.grid(method)[name] for method, name in found.items() if name is not None}
     return [
         Cell(dataset, "gcn", axis, method, variant="tuned", settings=settings[method])

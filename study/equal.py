@@ -71,7 +71,7 @@ def grid(method: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-METHODS = tuple(_GRIDS)
+TUNED_METHODS = tuple(_GRIDS)
 
 
 def tasks(lines: Sequence[Line], device: str, data_root: str | None) -> list[dict[str, Any]]:
@@ -99,9 +99,10 @@ def search(task: Mapping[str, Any]) -> Line:
 
 
 def write(lines: Sequence[Line], record: Path = RECORD) -> None:
-    order = {(m, name): i for m in METHODS for i, name in enumerate(grid(m))}
+    order = {(m, name): i for m in TUNED_METHODS for i, name in enumerate(grid(m))}
     ordered = sorted(
-        lines, key=lambda line: (METHODS.index(line["method"]), order[line["method"], line["settings"]], *places(line))
+        lines,
+        key=lambda line: (TUNED_METHODS.index(line["method"]), order[line["method"], line["settings"]], *places(line)),
     )
     write_atomic(record, csv_rows(_HEADS, [[line[head] for head in _HEADS] for line in ordered]).encode())
 

@@ -112,7 +112,7 @@ def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
 def equal_tuning(lines: Sequence[Line]) -> str:
     """A line per setting that was searched in all places: mean validation accuracy; a method's tuned one in bold."""
     rows = []
-    for method in equal.METHODS:
+    for method in equal.TUNED_METHODS:
         best = equal.tuned(method, lines)
         for name, found in equal.means(lines, method).items():
             title = f"**{_NAMES[method]}: {name}**" if name == best else f"{_NAMES[method]}: {name}"

@@ -196,9 +196,15 @@ def search_on(axis: str, row: MethodRow, seeds: tuple[int, ...]) -> tuple[Search
 
 
 @cache
+def _dense_on(axis: str, seeds: tuple[int, ...]) -> State:
+    """The same for every method."""
+    return search_on(axis, METHOD_ROWS["random"], seeds)[0].train_dense(State())
+
+
+@cache
 def steps(row: MethodRow, axis: str, seeds: tuple[int, ...] = SEEDS) -> tuple[Step, ...]:
     search, counter = search_on(axis, row, seeds)
-    state, done = search.train_dense(State()), []
+    state, done = _dense_on(axis, seeds), []
     for _ in range(LEVELS):
         start, keep, before, last = search.start_masks(state), search.keep(state), counter.epochs, state.masks
         copied = None if last is None else Masks(last.weights.clone(), last.edges.clone())
@@ -306,9 +312,8 @@ class Combination:
     task: TaskRow
 
     def search(self, seeds: tuple[int, ...] = SEEDS) -> Search:
-        problem = self.task.make()
         config = Config(task=self.task.task, axis="joint", seeds=seeds, epochs=EPOCHS)
-        return Search(problem, self.backbone.make(problem), self.method.make(), config)
+        return Search(*_network(self.backbone, self.task), self.method.make(), config)
 
     def found(self, seeds: tuple[int, ...] = SEEDS) -> Found:
         return _found(self.method, self.backbone, self.task, seeds)
@@ -330,9 +335,21 @@ class Found:
 
 
 @cache
+def _network(backbone: BackboneRow, task: TaskRow) -> tuple[Problem, Backbone]:
+    problem = task.make()
+    return problem, backbone.make(problem)
+
+
+@cache
+def _dense(backbone: BackboneRow, task: TaskRow, seeds: tuple[int, ...]) -> State:
+    """The same for every method."""
+    return Combination(METHOD_ROWS["random"], backbone, task).search(seeds).train_dense(State())
+
+
+@cache
 def _found(method: MethodRow, backbone: BackboneRow, task: TaskRow, seeds: tuple[int, ...]) -> Found:
     search = Combination(method, backbone, task).search(seeds)
-    state, _ = search.retrain(search.select(search.train_dense(State())))
+    state, _ = search.retrain(search.select(_dense(backbone, task, seeds)))
     selected = search.select(state)
     state, params = search.retrain(selected)
     return Found(search, state, selected, params)

@@ -18,7 +18,7 @@ from study.tune import read
 from study.workers import side_by_side
 
 
-@pytest.mark.parametrize("method", equal.METHODS)
+@pytest.mark.parametrize("method", equal.TUNED_METHODS)
 def test_every_method_has_twelve_settings_that_the_library_takes(method: str) -> None:
     grid = equal.grid(method)
     assert len(grid) == 12

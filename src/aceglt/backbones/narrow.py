@@ -13,7 +13,7 @@ from torch import Tensor
 from aceglt.backbones.base import FEATURES, Axis, Backbone, Params
 from aceglt.numerics.masks import Masks, Scores
 
-Units = Mapping[str, Tensor]
+ByLayer = Mapping[str, Tensor]
 """By layer, a value for each of its units, [S, width]."""
 
 
@@ -28,9 +28,9 @@ class Narrow:
     backbone: Backbone
     features: Tensor | None
     """[F] bool: those that some run reads; None is all."""
-    kept: Units
+    kept: ByLayer
     """[S, width] the numbers of its units among all."""
-    present: Units
+    present: ByLayer
     """[S, width] bool: the units that are not there to make up for the width."""
     weights: Tensor  # [S, P'] where its weights are among all
     _others: Tensor  # [S, Q'] where its other parameters are
@@ -106,7 +106,7 @@ def _over_weights(backbone: Backbone, values: Tensor, along: Any, join: Any) -> 
     return found
 
 
-def weights_between(backbone: Backbone, units: Units) -> Tensor:
+def weights_between(backbone: Backbone, units: ByLayer) -> Tensor:
     """[S, P] bool: the weights whose units, at both ends, are alive."""
     runs = len(next(iter(units.values())))
     masks = []
@@ -132,14 +132,14 @@ def layer_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _along(backbone: Backbone, name: str, shape: tuple[int, ...], present: Units) -> Tensor:
+def _along(backbone: Backbone, name: str, shape: tuple[int, ...], present: ByLayer) -> Tensor:
     """[S, entries] of a narrow parameter: which are of units that are present."""
     axis = backbone.sides[name][1] if name in backbone.sides else ()
     some = next(iter(present.values()))
     return torch.cat([present[n] for n in axis], dim=1) if axis else some.new_ones(len(some), math.prod(shape))
 
 
-def _places(backbone: Backbone, shapes: Sequence[tuple[str, tuple[int, ...]]], kept: Units) -> Tensor:
+def _places(backbone: Backbone, shapes: Sequence[tuple[str, tuple[int, ...]]], kept: ByLayer) -> Tensor:
     """[S, n] where the entries of narrow matrices are among those of the whole ones."""
     found, begin = [], 0
     for name, (rows, columns) in shapes:
@@ -151,7 +151,7 @@ def _places(backbone: Backbone, shapes: Sequence[tuple[str, tuple[int, ...]]], k
     return torch.cat([some[:, :0], *found], dim=1)
 
 
-def _numbers(backbone: Backbone, axis: Axis, size: int, kept: Units) -> Tensor:
+def _numbers(backbone: Backbone, axis: Axis, size: int, kept: ByLayer) -> Tensor:
     """[S, n] the kept ones of `size` rows or columns."""
     some = next(iter(kept.values()))
     if not axis:

@@ -10,7 +10,7 @@ from typing import Any
 from aceglt.report.view import PHASES, READINGS, RunView, changes_of, seconds_of, text
 from aceglt.searches.sketch import NEUTRAL, PALETTE
 from aceglt.searches.statistics import mean_std
-from aceglt.searches.wording import SIDES, percent, plus_minus
+from aceglt.searches.wording import SIDE_OF, percent, plus_minus
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon")
 
@@ -93,7 +93,7 @@ def _against_sparsity(
 ) -> Figure:
     """The first of the readings is shown, until another is chosen."""
     first = next(iter(readings))
-    xaxis = {"title": {"text": f"{SIDES[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]}
+    xaxis = {"title": {"text": f"{SIDE_OF[runs[0].sparsity]} pruned (%)"}, "range": [0, _right(runs)]}
     if text(runs[0], "axis") == "joint":
         xaxis |= _both_sparsities(runs)
     return {
@@ -196,7 +196,7 @@ def _bars(run: RunView, phase: str, colour: int) -> Trace:
 
 
 def _hover(name: str, run: RunView, level: Mapping[str, Any], values: Sequence[float]) -> str:
-    pruned = " and ".join(f"{percent(level[side])} of the {SIDES[side]}" for side in run.varies)
+    pruned = " and ".join(f"{percent(level[side])} of the {SIDE_OF[side]}" for side in run.varies)
     where = f"{pruned} pruned (level {level['level']})"
     return f"{_safe(name)}<br>{plus_minus(values)} %<br>{where}"
 

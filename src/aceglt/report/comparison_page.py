@@ -11,7 +11,7 @@ from aceglt.report.tables import facts_table, machine_table, table
 from aceglt.report.view import READINGS, by_setting, setting_in_words
 from aceglt.searches.sketch import rank_diagram
 from aceglt.searches.statistics import CRITERIA
-from aceglt.searches.wording import SIDES, counted, escape
+from aceglt.searches.wording import SIDE_OF, counted, escape
 
 
 def render_comparison(comparison: Comparison, plotly_js: str) -> str:
@@ -79,7 +79,7 @@ def _diagram(comparison: Comparison) -> str:
 
 
 def _sides(comparison: Comparison) -> str:
-    return " / ".join(dict.fromkeys(SIDES[side] for c in comparison.contests for side in c.first.varies))
+    return " / ".join(dict.fromkeys(SIDE_OF[side] for c in comparison.contests for side in c.first.varies))
 
 
 def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, setting_in_words, text, warnings
-from aceglt.searches.wording import SIDES, counted, escape, percent, plus_minus
+from aceglt.searches.wording import SIDE_OF, counted, escape, percent, plus_minus
 
 
 def render(runs: Sequence[RunView], plotly_js: str) -> str:
@@ -118,7 +118,7 @@ def _outcome(run: RunView) -> str:
         return f"no level keeps dense's validation {run.metric}"
     macs, dense = macs_of(run.best), macs_of(run.dense)
     saves = f", and saves {percent(1 - macs / dense)} of the inference MACs" if dense and macs is not None else ""
-    pruned = " and ".join(f"{percent(run.best[key])} of the {part}" for key, part in SIDES.items())
+    pruned = " and ".join(f"{percent(run.best[key])} of the {part}" for key, part in SIDE_OF.items())
     place, reaches = f"level {run.best['level']}, {pruned} pruned", f"reaches {_reading(run, run.best)}"
     return f"the sparsest ticket that wins on validation ({place}) {reaches}{saves}"
 

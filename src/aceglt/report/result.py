@@ -17,7 +17,7 @@ from aceglt.runs.directory import RunDir, is_run, results_of
 from aceglt.searches.results import per_seed
 from aceglt.searches.sketch import curves
 from aceglt.searches.statistics import best_level, mean_std, metric_in_words
-from aceglt.searches.wording import SIDES, escape, html_table, plus_minus, quantity
+from aceglt.searches.wording import SIDE_OF, escape, html_table, plus_minus, quantity
 from aceglt.tickets.ticket import Ticket
 
 if TYPE_CHECKING:
@@ -174,5 +174,5 @@ def _picture(with_levels: Sequence[RunView]) -> str:
         for view in distinct_names(with_levels)
     }
     dense = 100 * mean_std(first.dense[reading])[0]
-    across = f"{SIDES[first.sparsity]} pruned, %"
+    across = f"{SIDE_OF[first.sparsity]} pruned, %"
     return curves(lines, dense, across, f"{reading} {metric_in_words(first.metric)}, %")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from aceglt.report.view import PHASES, READINGS, RunView, changes_of, macs_of, seconds_of, short_names, text
 from aceglt.searches.statistics import CRITERIA, undetermined
 from aceglt.searches.wording import (
-    SIDES,
+    SIDE_OF,
     UNKNOWN,
     VERDICTS,
     byte_count,
@@ -186,11 +186,11 @@ def winners_table(runs: Sequence[RunView]) -> str:
 
 def diagnostics_table(run: RunView) -> str:
     """How decided each level's choice was; empty when the run did not record it."""
-    head = [f"{part.capitalize()}: {what}" for part in SIDES.values() for what in DIAGNOSTICS.values()]
+    head = [f"{part.capitalize()}: {what}" for part in SIDE_OF.values() for what in DIAGNOSTICS.values()]
     known = [(level, level["diagnostics"]) for level in run.levels if level.get("diagnostics")]
     rows = [
         [str(level["level"])]
-        + [_decidedness(key, (found.get(side) or {}).get(key)) for side in SIDES.values() for key in DIAGNOSTICS]
+        + [_decidedness(key, (found.get(side) or {}).get(key)) for side in SIDE_OF.values() for key in DIAGNOSTICS]
         for level, found in known
     ]
     return table(f"{run.name}: how decided the choices were", ["Level", *head], rows)
@@ -198,7 +198,7 @@ def diagnostics_table(run: RunView) -> str:
 
 def fluctuation_table(run: RunView) -> str:
     """Change of ranks at each level; empty when the run did not record it."""
-    changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in SIDES.values()}
+    changes = {side: {level["level"]: values for level, values in changes_of(run, side)} for side in SIDE_OF.values()}
     rows = [
         [*_place(level), *(plus_minus(found.get(level["level"], [])) for found in changes.values())]
         for level in run.levels
@@ -233,12 +233,12 @@ def _ticket_row(run: RunView, path: str) -> list[str]:
     level = next((level for level in run.levels if level["level"] == number), {})
     seeds = run.results.get("seeds") or []
     known = [dict(zip(seeds, level.get(key) or [], strict=False)).get(seed) for key in ("val", "test")]
-    sparsities = (percent(level.get(key)) for key in SIDES)
+    sparsities = (percent(level.get(key)) for key in SIDE_OF)
     return [name, str(number), str(seed), *sparsities, *(plus_minus([value]) for value in known)]
 
 
 def _place(level: Mapping[str, Any]) -> list[str]:
-    return [str(level["level"]), *(percent(level[key]) for key in SIDES)]
+    return [str(level["level"]), *(percent(level[key]) for key in SIDE_OF)]
 
 
 def _readings(entry: Mapping[str, Any]) -> list[str]:
@@ -248,14 +248,14 @@ def _readings(entry: Mapping[str, Any]) -> list[str]:
 def _winner(run: RunView, criterion: str) -> str:
     winner = (run.results.get("highest_winning") or {}).get(criterion)
     if winner:
-        pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in SIDES.items())
+        pruned = ", ".join(f"{percent(winner[key])} of {part}" for key, part in SIDE_OF.items())
         return f"level {winner['level']}: {pruned}"
     return "undetermined" if undetermined(run.levels, criterion) else "none"
 
 
 def _per_seed(run: RunView) -> str:
     sparsities = (run.results.get("highest_winning_per_seed") or {}).get(run.sparsity)
-    return f"{plus_minus(sparsities)} % of {SIDES[run.sparsity]}" if sparsities else "undetermined"
+    return f"{plus_minus(sparsities)} % of {SIDE_OF[run.sparsity]}" if sparsities else "undetermined"
 
 
 def _decidedness(key: str, values: Sequence[float | None] | None) -> str:

@@ -16,7 +16,7 @@ from aceglt.report.view import RunView, by_setting, setting_in_words, short_name
 from aceglt.runs.directory import RunDir
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, MIN_SEEDS, best_level, mean_std, metric_in_words
-from aceglt.searches.wording import SIDES, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
+from aceglt.searches.wording import SIDE_OF, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
 
 if TYPE_CHECKING:
     from aceglt.sweeps.compare import CompareResult
@@ -167,7 +167,7 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         "Dense": f"test {plus_minus(dense['test'])}, val {plus_minus(dense['val'])}, {quantity(dense['macs'])} MACs"
     }
     if levels:
-        ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDES.items()}
+        ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDE_OF.items()}
         lines["Pruned"] = ", ".join(f"{part} {' to '.join(found)}" for part, found in ends.items())
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
         lines |= {name.capitalize(): winner(r, name) for name in CRITERIA}
@@ -192,7 +192,7 @@ def winner(r: Mapping[str, Any], criterion: str) -> str:
     if level is None:
         few = f" (it takes {MIN_SEEDS} seeds)" if criterion == "significant" and len(r["seeds"]) < MIN_SEEDS else ""
         return f"undetermined{few}" if statistics.undetermined(r["levels"], criterion) else "no level wins"
-    places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDES.items())
+    places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDE_OF.items())
     reading = "val" if level["test"] is None else "test"
     return (
         f"wins at level {level['level']}: {places}, {reading} {plus_minus(level[reading])}, "
@@ -205,7 +205,7 @@ def _fluctuation(levels: Sequence[Mapping[str, Any]]) -> str:
     known = [level["fluctuation"] for level in levels if level.get("fluctuation")]
     if not known:
         return "unknown (it takes two levels with scores)"
-    values = {side: [v for found in known for v in found[side] if v is not None] for side in SIDES.values()}
+    values = {side: [v for found in known for v in found[side] if v is not None] for side in SIDE_OF.values()}
     told = ", ".join(f"{side} {plus_minus(found)} %" for side, found in values.items())
     return f"from level to level {told} of all places"
 

@@ -20,9 +20,9 @@ from aceglt.reproduction.measures import Quantity, Sample
 from aceglt.reproduction.tables import HERE, PAPER, Entry, Line, Table
 from aceglt.searches.statistics import SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 
-Place = tuple[str, str]
+Position = tuple[str, str]
 """Keys of row and column."""
-Contents = dict[Place, "Quantity | str"]
+Contents = dict[Position, "Quantity | str"]
 """What stands where; plain text where nothing is measured."""
 
 STAR_SEEDS = 3  # as many trials as the paper tests
@@ -82,7 +82,7 @@ def fill(grid: Grid, title: str, found: Mapping[Cell, Mapping[str, Any]]) -> Tab
 
 
 @cache
-def quotes(exhibit: str) -> dict[Place, Entry]:
+def quotes(exhibit: str) -> dict[Position, Entry]:
     """What the paper prints in a table or about a figure."""
     paper = json.loads(files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))
     table = paper.get(exhibit, {"columns": [], "rows": {}})
@@ -119,10 +119,10 @@ def entry_of(values: Sequence[float], measure: str) -> Entry:
     return Entry(f"{mean:.{digits}f}{deviation}{unit}", mean, std if deviation else None)
 
 
-def _ours(grid: Grid, found: Mapping[Cell, Mapping[str, Any]]) -> dict[Place, Entry]:
+def _ours(grid: Grid, found: Mapping[Cell, Mapping[str, Any]]) -> dict[Position, Entry]:
     """What was found, with the marks that the paper's table has, by block and column."""
-    entries: dict[Place, Entry] = {}
-    samples: dict[Place, Sample] = {}
+    entries: dict[Position, Entry] = {}
+    samples: dict[Position, Sample] = {}
     for place, quantity in grid.contents.items():
         sample = None if isinstance(quantity, str) else quantity.sample(found)
         if isinstance(quantity, str) or sample is None:
@@ -140,7 +140,7 @@ def _ours(grid: Grid, found: Mapping[Cell, Mapping[str, Any]]) -> dict[Place, En
     return entries
 
 
-def _ranking(samples: Mapping[Place, Sample], marks: frozenset[str]) -> dict[Place, dict[str, Any]]:
+def _ranking(samples: Mapping[Position, Sample], marks: frozenset[str]) -> dict[Position, dict[str, Any]]:
     """Best and second, and whether the best is significantly better; places that tie share their rank."""
     if BOLD not in marks or not samples:
         return {}
@@ -148,7 +148,7 @@ def _ranking(samples: Mapping[Place, Sample], marks: frozenset[str]) -> dict[Pla
     ranked = sorted(means, key=lambda place: -means[place])
     best = [place for place in ranked if means[place] >= means[ranked[0]] - TOLERANCE]
     rest = ranked[len(best) :]
-    changes: dict[Place, dict[str, Any]] = {place: {"mark": "best"} for place in best}
+    changes: dict[Position, dict[str, Any]] = {place: {"mark": "best"} for place in best}
     if len(best) > 1 or not rest:
         return changes
     if STAR in marks and _significant(samples[best[0]], samples[rest[0]]):

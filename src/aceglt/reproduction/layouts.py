@@ -60,7 +60,7 @@ class Panel:
     """test, or the fluctuation of edges or weights."""
 
 
-Layout = tuple[Grid, tuple[Panel, ...]]
+TableLayout = tuple[Grid, tuple[Panel, ...]]
 """A table, and what a figure draws of it."""
 
 
@@ -71,7 +71,7 @@ def winners(
     task: str = "node",
     by_dataset: bool = False,
     highest: bool = True,
-) -> Layout:
+) -> TableLayout:
     """Table 1 and Figure S2: per backbone and method, how sparse tickets get on each axis, and the highest metric.
 
     Metrics are given by dataset; columns are grouped by quantity or by dataset.
@@ -112,7 +112,7 @@ def _rows(*parts: Sequence[str], block: int = 1) -> tuple[Row, ...]:
     )
 
 
-def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str]) -> Layout:
+def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str]) -> TableLayout:
     """Table 2: the metric at given sparsities with and without re-sampling and adaptive K."""
     columns = tuple(Column(f"{axis}/{p}", NAMES[axis], f"{p}%") for axis in axes for p in SPARSITIES[axis])
     rows: list[Row] = []
@@ -129,7 +129,7 @@ def ablation(blocks: Sequence[tuple[str, str, str]], axes: Sequence[str]) -> Lay
     return Grid(("", "Task", "re-sample", "adaptive K"), tuple(rows), columns, contents), ()
 
 
-def fixed(datasets: Sequence[str], backbones: Sequence[str], task: str = "node") -> Layout:
+def fixed(datasets: Sequence[str], backbones: Sequence[str], task: str = "node") -> TableLayout:
     """Figure 4: how sparse one part gets at each fixed sparsity of the other, a line for each."""
     places = [(axis, other, p) for axis, other in PAPER_AXES.items() for p in FIXED[axis]]
     columns = tuple(Column(f"{axis}/{p}", f"{NAMES[axis]}, fixed {other}", f"{p}%") for axis, other, p in places)
@@ -143,7 +143,7 @@ def fixed(datasets: Sequence[str], backbones: Sequence[str], task: str = "node")
     return Grid(("Dataset", "Backbone"), _rows(datasets, backbones, block=2), columns, contents), panels
 
 
-def dense_baselines(datasets: Mapping[str, Sequence[str]]) -> Layout:
+def dense_baselines(datasets: Mapping[str, Sequence[str]]) -> TableLayout:
     """Table S5, by backbone; by searches of Tables S6 and S7 that stop before the first level: theirs serve too."""
     pairs = [(b, d) for b, names in datasets.items() for d in names]
     contents: Contents = {
@@ -154,7 +154,7 @@ def dense_baselines(datasets: Mapping[str, Sequence[str]]) -> Layout:
     return Grid(("Metric",), (Row("dense", ("Accuracy",)),), columns, contents), ()
 
 
-def times(methods: Sequence[str]) -> Layout:
+def times(methods: Sequence[str]) -> TableLayout:
     """Table S8."""
     rows = _rows(PAPER_BACKBONES, methods)
     parts = {"seconds": "Training Time", "macs": "Inference MACs"}
@@ -166,7 +166,7 @@ def times(methods: Sequence[str]) -> Layout:
     return Grid(("Backbones", "Methods"), rows, tuple(columns), contents), ()
 
 
-def fluctuations(datasets: Sequence[str]) -> Layout:
+def fluctuations(datasets: Sequence[str]) -> TableLayout:
     """Figure 1: edges in the upper row, weights in the lower."""
     columns: list[Column] = []
     contents: Contents = {}
@@ -181,7 +181,7 @@ def fluctuations(datasets: Sequence[str]) -> Layout:
     return Grid(("Dataset",), _rows(datasets), tuple(columns), contents), tuple(panels)
 
 
-def excerpts(datasets: Sequence[str]) -> Layout:
+def excerpts(datasets: Sequence[str]) -> TableLayout:
     """Figure S1, each panel drawn at two sparsities, and the numbers behind it."""
     measures = {
         "early": "sparsity, early", "late": "sparsity, late", "count": "edges scored at both",
@@ -194,7 +194,7 @@ def excerpts(datasets: Sequence[str]) -> Layout:
     return Grid(("Dataset",), _rows(datasets), columns, contents), panels
 
 
-LAYOUTS: dict[str, Callable[..., Layout]] = {
+LAYOUTS: dict[str, Callable[..., TableLayout]] = {
     each.__name__: each for each in (winners, ablation, fixed, dense_baselines, times, fluctuations, excerpts)
 }
 """As exhibits.json calls them."""

@@ -15,7 +15,7 @@ SIGNIFICANCE = 0.05
 MIN_SEEDS = 5  # fewer pairs say too little for a t-test to count as evidence
 TOLERANCE = 1e-12  # far below one node of any test set, far above the noise of summation
 
-Level = Mapping[str, Any]  # one entry of "levels" in results.json
+LevelEntry = Mapping[str, Any]  # one entry of "levels" in results.json
 Alternative = Literal["two-sided", "less", "greater"]
 
 
@@ -94,7 +94,7 @@ def _wins(level: list[float] | None, dense: list[float] | None, by_t_test: bool 
     return None if p is None else p >= SIGNIFICANCE
 
 
-def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]:
+def highest_winning(levels: Sequence[LevelEntry]) -> dict[str, dict[str, Any] | None]:
     """Per criterion the sparsest winning level, whether or not levels before it fail; `None` where none wins.
 
     `levels` are entries of results.json that carry `level`, both sparsities and `winning`.
@@ -104,7 +104,7 @@ def highest_winning(levels: Sequence[Level]) -> dict[str, dict[str, Any] | None]
     return {name: None if level is None else {key: level[key] for key in keys} for name, level in winners.items()}
 
 
-def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[str, list[float]] | None:
+def highest_winning_per_seed(dense: Readings, levels: Sequence[LevelEntry]) -> dict[str, list[float]] | None:
     """Per seed the sparsities of the sparsest level whose test is no lower than that seed's dense test.
 
     A seed in which no level wins counts as 0, as in the paper's tables. `None` when test was not read.
@@ -119,17 +119,17 @@ def highest_winning_per_seed(dense: Readings, levels: Sequence[Level]) -> dict[s
     return {key: [0.0 if level is None else float(level[key]) for level in best] for key in keys}
 
 
-def best_level(results: Mapping[str, Any]) -> Level | None:
+def best_level(results: Mapping[str, Any]) -> LevelEntry | None:
     """The strict winner among the levels of a results.json, whose ticket is `.best`; `None` if none wins."""
     return sparsest_winner(results["levels"], "strict")
 
 
-def sparsest_winner(levels: Sequence[Level], criterion: str) -> Level | None:
+def sparsest_winner(levels: Sequence[LevelEntry], criterion: str) -> LevelEntry | None:
     """The sparsest of the levels that win under a criterion; `None` if none does."""
     return _sparsest([level for level in levels if level["winning"].get(criterion)])
 
 
-def undetermined(levels: Sequence[Level], criterion: str) -> bool:
+def undetermined(levels: Sequence[LevelEntry], criterion: str) -> bool:
     """Whether no level is known to win under a criterion, but one may: not every verdict is known."""
     verdicts = {level.get("winning", {}).get(criterion) for level in levels}
     return None in verdicts and True not in verdicts
@@ -146,7 +146,7 @@ def unfinished(epochs: int, best: Sequence[int]) -> str | None:
     )
 
 
-def _sparsest(levels: Sequence[Level]) -> Level | None:
+def _sparsest(levels: Sequence[LevelEntry]) -> LevelEntry | None:
     """Sparsity grows with the level's number on every axis."""
     return max(levels, key=lambda level: int(level["level"]), default=None)
 

@@ -70,7 +70,7 @@ def counted(number: int, thing: str, things: str = "") -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
-SIDES = {"model_sparsity": "weights", "graph_sparsity": "edges"}
+SIDE_OF = {"model_sparsity": "weights", "graph_sparsity": "edges"}
 
 
 def level_in_words(results: Mapping[str, Any], levels: int = 0) -> str:
@@ -81,7 +81,7 @@ def level_in_words(results: Mapping[str, Any], levels: int = 0) -> str:
     read = " · ".join(f"{key} {mean}" for key, mean in means.items())
     if not done:
         return f"dense · {read}"
-    pruned = ", ".join(f"−{percent(last[key], 1)} {side}" for key, side in SIDES.items())
+    pruned = ", ".join(f"−{percent(last[key], 1)} {side}" for key, side in SIDE_OF.items())
     verdict = "wins" if last["winning"]["strict"] else "loses"
     return f"level {last['level']}/{max(levels, last['level'])} · {pruned} · {read} · {verdict}"
 

@@ -24,7 +24,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks, Scores
 from aceglt.problems.base import Problem, Soft
 from aceglt.training.dropedge import passes_of_step
-from aceglt.training.group import Group, places
+from aceglt.training.group import RunGroup, places
 from aceglt.training.in_parts import InParts
 from aceglt.training.losses import gradients, training_loss
 from aceglt.training.partitions import WHOLE, Parts
@@ -107,14 +107,14 @@ def fit(
         begun, taught = Start(start[g], masks[g], training, scoring, scores, extra), soft[g] if soft else None
         made = partial(elements, backbone, begun, g) if elements is not None else None
         at = there, val.with_unseen(masks[g].unseen)
-        group = Group(problem, backbone, begun, key[g], taught, at, backend, parts, made)
+        group = RunGroup(problem, backbone, begun, key[g], taught, at, backend, parts, made)
         return _train(group, epochs, observer, partial(watch, g) if watch is not None else None)
 
     workers = backend.side_by_side(backbone, problem.graph, len(groups)) if parts.count == 1 else 0
     return Fit.cat(backend.train(groups, train, observer, workers))
 
 
-def _train(group: Group, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
+def _train(group: RunGroup, epochs: int, observer: Observer | None, watch: Callable[[int, Scores], bool] | None) -> Fit:
     """Train a group of runs without the units that are dead; what is left behind is of all units."""
     small = narrowed(group.backbone, group.start.masks.weights) if group.elements is None else None
     if small is None:
@@ -126,7 +126,7 @@ def _train(group: Group, epochs: int, observer: Observer | None, watch: Callable
 class _Trainer:
     """One group of runs in training."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RunGroup) -> None:
         start, backend, backbone = group.start, group.backend, group.backbone
         patience = start.training.early_stopping if start.scoring is None else None
         self.group, self.start = group, start

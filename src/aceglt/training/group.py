@@ -17,7 +17,7 @@ from aceglt.training.partitions import Parts
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """S runs of one training."""
 
     problem: Problem
@@ -37,7 +37,7 @@ class Group:
     def runs(self) -> int:
         return self.start.masks.runs
 
-    def narrow(self, small: Narrow) -> Group:
+    def narrow(self, small: Narrow) -> RunGroup:
         """The same runs without their dead units, and without the features that none of them reads."""
         start, scores = self.start, self.start.scores
         begun = replace(

@@ -14,8 +14,8 @@ from aceglt.backends.fields import Passes, Site
 from aceglt.numerics import rng
 from aceglt.training import processes
 from aceglt.training.dropedge import edges_of_step
-from aceglt.training.group import Group
-from aceglt.training.losses import Gradients, gradients, training_loss
+from aceglt.training.group import RunGroup
+from aceglt.training.losses import LossGradients, gradients, training_loss
 from aceglt.training.partitions import Outputs, Part
 from aceglt.training.sampling import Sampler
 
@@ -23,7 +23,7 @@ from aceglt.training.sampling import Sampler
 class InParts:
     """The steps of a group's training, and its validation, in parts."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RunGroup) -> None:
         train, val = group.places
         self._group, self._val, graph, parts = group, val, group.problem.graph, group.parts
         alive = group.start.masks.edges
@@ -45,7 +45,7 @@ class InParts:
         edge_values: Tensor,
         buffers: Weights,
         key: Tensor,
-    ) -> tuple[Tensor, Gradients]:
+    ) -> tuple[Tensor, LossGradients]:
         """The loss [S] of one step and its gradients: means over its parts, of which every process takes its share."""
         sums = {name: torch.zeros_like(part) for name, part in weights.items()}
         edges = torch.zeros_like(edge_values) if edge_values.requires_grad else None

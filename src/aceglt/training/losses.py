@@ -13,7 +13,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.kernels import Kernels
 from aceglt.problems.base import Problem, Soft
 
-Gradients = tuple[dict[str, Tensor], "Tensor | None"]
+LossGradients = tuple[dict[str, Tensor], "Tensor | None"]
 """Of the weights by name, and of the edge values where they are trained."""
 
 _DRAWS = 1 << 20  # of a step's random draws, those of the loss; layers count from 0
@@ -38,7 +38,7 @@ def training_loss(
     return problem.contrast.loss(step.outputs(None), step.outputs(None, order), weights)
 
 
-def gradients(loss: Tensor, weights: Mapping[str, Tensor], edge_values: Tensor) -> Gradients:
+def gradients(loss: Tensor, weights: Mapping[str, Tensor], edge_values: Tensor) -> LossGradients:
     """Of a loss, summed over the runs, which do not influence each other."""
     wanted = [*weights.values(), *([edge_values] if edge_values.requires_grad else [])]
     grads = torch.autograd.grad(loss, wanted, materialize_grads=True)

@@ -61,11 +61,11 @@ class _Storage:
         """Alive ones alone where they are so few, at `most`, or some are idle; all of them if `whole`."""
         self._shape, self._size = alive.shape, alive.numel()
         self._matrix: Tensor | None = None
-        self._few = not scored and _compact(alive, Thresholds.compact)
+        self._few = not scored and _few_alive(alive, Thresholds.compact)
         self.alive: Tensor | None = None  # uint8; without scores, of a matrix that is stored with its dead elements
         self.places: Tensor | None = None  # of what is stored in the matrix that acts, if not all of it in order
         even = len(alive) > 1 or alive.numel() % _LANES == 0
-        if whole or (active is None and not _compact(alive, most) and even):
+        if whole or (active is None and not _few_alive(alive, most) and even):
             # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
             self.alive = None if scored or bool(alive.all()) else alive.contiguous().view(torch.uint8)
             return
@@ -153,14 +153,14 @@ def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
     return into.scatter_(0, index, stored[0, : len(index)])
 
 
-def _compact(alive: Tensor, most: float) -> bool:
+def _few_alive(alive: Tensor, most: float) -> bool:
     """For one run: others have their alive elements at other places."""
     return len(alive) == 1 and int(alive.sum()) <= most * alive.numel()
 
 
 def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
     """[F] bool: which rows of a matrix, alive [S, F, H] bool, are not dead; None where that does not pay."""
-    if not _compact(alive, thresholds.compact):
+    if not _few_alive(alive, thresholds.compact):
         return None
     rows = alive[0].view(torch.uint8).amax(dim=1).bool()  # `any` takes forty times as long
     return rows if int(rows.sum()) <= thresholds.fewer * len(rows) else None
