@@ -19,7 +19,6 @@ import torch
 
 import aceglt
 from aceglt import datasets
-from aceglt.cli.options import read_seeds
 from aceglt.config import Config, resolve
 from aceglt.problems import build_problem
 from aceglt.searches.statistics import mean_std
@@ -80,27 +79,28 @@ def splits_of(dataset: str, root: str | None, count: int) -> list[str | None]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = _options(arguments)
+    ways = (("ours", ours, seeds_of(given.seeds)), ("pyg", pyg, seeds_of(given.pyg_seeds)))
     lines: list[Found] = []
     for dataset in given.datasets:
         for split in splits_of(dataset, given.data_root, given.splits):
-            more = {"split": split, "epochs": given.epochs}
-            settings = {
-                "dataset": dataset,
-                "backbone": given.backbone,
-                **{k: v for k, v in more.items() if v is not None},
-            }
-            for kind, train, text in (("ours", ours, given.seeds), ("pyg", pyg, given.pyg_seeds)):
-                seeds = read_seeds(text)
-                seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+            place = {"dataset": dataset, "backbone": given.backbone, "split": split}
+            settings = {name: v for name, v in {**place, "epochs": given.epochs}.items() if v is not None}
+            for kind, train, seeds in ways:
+                if not seeds:
+                    continue
                 lines.append({})
-                for found in train(seeds, given.device, given.data_root, **settings) if seeds else ():
-                    place = {"kind": kind, "dataset": dataset, "backbone": given.backbone, "split": split}
-                    lines[-1] = {**place, "seeds": seeds[: len(found["test"])], **found}
+                for found in train(seeds, given.device, given.data_root, **settings):
+                    lines[-1] = {"kind": kind, **place, "seeds": seeds[: len(found["test"])], **found}
                     if given.json:
-                        rows = ",\n ".join(json.dumps(each) for each in lines if each)
+                        rows = ",\n ".join(json.dumps(each) for each in lines)
                         given.json.write_text(f"[\n {rows}\n]\n")
-                if lines[-1]:
-                    print(line(lines[-1]), flush=True)
+                print(line(lines[-1]), flush=True)
+
+
+def seeds_of(text: str) -> list[int]:
+    """`3` → the first three; `5-9` → these."""
+    first, dash, last = text.partition("-")
+    return list(range(int(first), int(last) + 1) if dash else range(int(first)))
 
 
 def line(found: Found) -> str:
