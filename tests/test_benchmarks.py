@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from samples import tiny_problem
+from samples import tiny_data, tiny_problem
 
 from aceglt.backbones import build
+from aceglt.datasets import save_npz
 from aceglt.problems.base import Problem
 from benchmarks import __main__ as benchmarks
-from benchmarks import deep, epoch, floor, growth, levels
+from benchmarks import deep, dense, epoch, floor, growth, levels
 from benchmarks.reference import Reference
 
 RATES = {"bytes_per_s": 1e9, "operations_per_s": 1e9, "products_per_s": 4e9}
@@ -114,13 +115,28 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("backbone", ["gcn", "sage", "gat"])
 def test_a_deep_epoch_is_measured_beside_pyg(
-    backbone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(deep, "problem_of", lambda name, data_root, device: tiny_problem())
     monkeypatch.setattr("benchmarks.machine.rates", lambda device: RATES)
-    deep.main(["--backbone", backbone, "--hidden", "8", "--rounds", "1", "--epochs", "1", "--seeds", "2"])
+    file, short = tmp_path / "deep.json", ["--hidden", "8", "--rounds", "1", "--epochs", "1", "--seeds", "2"]
+    deep.main(["--backbone", backbone, *short, "--json", str(file)])
+    rows = json.loads(file.read_text())["rows"]
+    assert rows["aceglt"]["seeds"] == 2
+    assert rows["PyG, edge_index"]["ms_per_seed"] > 0
     shown = capsys.readouterr().out
     assert "PyG, edge_index" in shown
     assert ("PyG, CSR" in shown) is (backbone == "gcn")
     assert "aceglt, scores with a teacher" in shown
     assert ("floor of" in shown) is (backbone != "gat")
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_dense_models_are_trained_beside_pyg(backbone: str, tmp_path: Path) -> None:
+    graph, file = tmp_path / "tiny.npz", tmp_path / "dense.json"
+    save_npz(graph, tiny_data())
+    seeds = ["--seeds", "3-4", "--pyg-seeds", "1", "--epochs", "2"]
+    dense.main([str(graph), "--backbone", backbone, "--device", "cpu", *seeds, "--json", str(file)])
+    ours, pyg = json.loads(file.read_text())
+    assert (ours["kind"], ours["seeds"], len(ours["test"])) == ("ours", [3, 4], 2)
+    assert (pyg["kind"], pyg["seeds"], len(pyg["epoch"])) == ("pyg", [0], 1)

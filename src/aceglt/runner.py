@@ -50,7 +50,7 @@ from aceglt.tickets.bench import benchmark
 from aceglt.tickets.found import found_ticket
 from aceglt.tickets.ticket import Ticket
 from aceglt.training import processes
-from aceglt.training.memory import PLANNED, Plan, Planner, free_memory
+from aceglt.training.memory import PLANNED, Plan, Planner, free_memory, size_in_words
 from aceglt.training.setup import build_backbone, build_parts, deterministic_torch, pick_device, usual_torch
 
 if TYPE_CHECKING:
@@ -363,12 +363,14 @@ class _Runner:
 
     def _record_plan(self, said: str) -> None:
         """Say how memory is used, unless it is a full batch as asked for that fits, and write it down."""
-        plan = self.plan
+        plan, needed, text = self.plan, self.plan.needed, f"{said} {self.plan}"
+        if self.problem.device.type == "cpu":
+            needed = self.planner.whole_program(plan)
+            text += f"; the process takes about {size_in_words(needed)} in all"
         if self.run is not None:
             before = self.run.read_environment()
             kept = {name: value for name, value in before.items() if name in ("peak_memory", "started")}
             facts: dict[str, Any] = {"runs_at_once": self.search.runs_at_once, "partitions": plan.partitions}
-            needed = self.planner.whole_program(plan) if self.problem.device.type == "cpu" else plan.needed
             facts |= {"needed_memory": needed, "free_memory": plan.free}
             here = {
                 **environment(self.problem.device),
@@ -376,9 +378,9 @@ class _Runner:
                 "tickets": None if self.spared else self.policy,  # or the next session would not spare them
             }
             write_checked_json(self.run.environment, {**here, **facts, **kept})
-            self._log("plan", text=f"{said} {plan}", **facts)
+            self._log("plan", text=text, **facts)
         if processes.leads() and not (plan.fits and self.planner.asked_for(plan) and plan.partitions == 1):
-            logging.getLogger("aceglt").warning("memory: %s %s", said, plan)
+            logging.getLogger("aceglt").warning("memory: %s", text)
 
     def _begin(self) -> State:
         """The state to go on from."""

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 import aceglt
 from aceglt import datasets
-from aceglt.datasets import KNOWN, GraphData, available, load, name_of, read, save_npz
+from aceglt.datasets import KNOWN, GraphData, available, info, load, name_of, read, save_npz
 from aceglt.errors import DataError
 from aceglt.problems.base import Problem
 
@@ -26,10 +26,10 @@ def test_names_are_case_insensitive(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["citeseer", "cora", "pubmed"])
 def test_what_is_known_of_a_dataset_is_true(name: str, raw_root: Path) -> None:
-    data, info = load(name, raw_root), KNOWN[name]
-    assert data.x.shape == (info.nodes, info.features)
-    assert data.edge_index.shape == (2, 2 * info.edges)
-    assert int(data.y.max()) + 1 == info.classes
+    data, known = load(name, raw_root), KNOWN[name]
+    assert data.x.shape == (known.nodes, known.features)
+    assert data.edge_index.shape == (2, 2 * known.edges)
+    assert int(data.y.max()) + 1 == known.classes
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,20 @@ def test_a_name_is_looked_for_among_the_users_graphs_first(
     listed = available()
     assert ("tolokers", True, str(tmp_path / "graphs" / "tolokers.npz")) in listed
     assert listed[-1] == ("mine", True, str(tmp_path / "graphs" / "mine.npz"))
+
+
+def test_the_size_of_a_file_among_the_graphs_is_known(tmp_path: Path, small: GraphData) -> None:
+    (tmp_path / "graphs").mkdir()
+    save_npz(tmp_path / "graphs" / "mine.npz", replace(small, metric="macro_f1"))
+    (tmp_path / "graphs" / "damaged.npz").write_bytes(b"no archive")
+    found = info("mine", tmp_path)
+    pairs = {tuple(sorted(pair)) for pair in small.edge_index.t().tolist() if pair[0] != pair[1]}
+    assert found is not None
+    assert (found.nodes, found.features, found.edges) == (*small.x.shape, len(pairs))
+    assert (found.classes, found.metric) == (int(small.y.max()) + 1, "macro_f1")
+    assert info("cora", tmp_path) is KNOWN["cora"]
+    assert info("damaged", tmp_path) is None
+    assert info("missing", tmp_path) is None
 
 
 def test_a_known_dataset_has_its_metric_unless_its_file_names_one(tmp_path: Path, small: GraphData) -> None:

@@ -144,5 +144,7 @@ def test_one_of_several_splits_is_picked_by_its_number() -> None:
     assert second == [first[1], first[0], first[2]]
     with pytest.raises(DataError, match="mine: has 2 splits, numbered 0 to 1; found split 2"):
         Problem.from_data(graph(**masks), "mine", split="2")
+    with pytest.raises(DataError, match="mine: has no split of its own; found split 0"):
+        Problem.from_data(graph(), "mine", split="0")
     with pytest.raises(DataError, match="mine: has one split, number 0; found split 1"):
         Problem.from_data(graph(train_mask=Y == 0, val_mask=Y == 1, test_mask=Y == 2), "mine", split="1")

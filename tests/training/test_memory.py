@@ -294,7 +294,8 @@ def test_a_search_that_does_not_fit_is_cut_says_so_and_continues_alike(
     assert first.config.training.partitions == 2
     assert json.loads((run / "environment.json").read_text())["partitions"] == 2
     assert [record.message for record in caplog.records] == [events(run, "plan")[0]["text"].join(["memory: ", ""])]
-    assert "2 partitions: about 0.0 GiB of 0.0 GiB free" in caplog.text
+    assert "2 partitions: about 1 MiB of 1 MiB free" in caplog.text
+    assert "the process takes about 410 MiB in all" in caplog.text
     tight(monkeypatch, PLENTY)
     again = search(data, out=run, levels=2)
     assert again.config.training.partitions == 2

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Layout, Stage, Weights
+from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Layout, Stage, Weights, glorot
 from aceglt.backbones.portable import LayerSpec
 from aceglt.config.groups import LayerOptions
 from aceglt.numerics import ops
@@ -47,6 +47,8 @@ class Layered(Backbone):
     """Whether a node's own inputs have a weight of their own."""
     linear_maps: ClassVar[tuple[str, ...]] = (".skip", "output.weight")
     """How the names of weights end that start as those of a linear map do."""
+    linear_biases: ClassVar[tuple[str, ...]] = ("output.bias",)
+    """… and those of biases; a GIN's start at 0 in its layers, as the paper's form always did."""
     features_draw: ClassVar[int] = INPUT
     """Number of the features' dropout."""
 
@@ -148,14 +150,17 @@ class Layered(Backbone):
         return [(name, (1, stage.units)) for stage in self.chain for name in stage.along if name.endswith("bias")]
 
     def initial(self, seeds: Sequence[int], name: str, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
-        """As PyG's layers start: Glorot for message passing, ± 1/√inputs for linear maps; 0 for the rest, but 1 for the
-        norms' scales and running variances."""
+        """As PyG's layers start: Glorot for message passing, ± 1/√inputs for linear maps and their biases; 0 for the
+        rest, but 1 for the norms' scales and running variances."""
         values = super().initial(seeds, name, shape, device)
         if name.startswith("norm") and name.endswith(("scale", "variance")):
             return torch.ones_like(values)
         if name.endswith(self.linear_maps):
             inputs, units = shape
             return values * math.sqrt((inputs + units) / (6 * inputs))
+        if name.endswith(self.linear_biases):
+            inputs = next(stage.inputs for stage in self.chain if name in stage.along)
+            return glorot(seeds, name, shape, device, fans=6 * inputs)
         return values
 
     @property

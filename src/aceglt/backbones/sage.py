@@ -20,6 +20,7 @@ class SAGE(Layered):
     self_loops = False
     rooted = True
     linear_maps = (".skip", ".root", ".weight")
+    linear_biases = (".bias",)
     footprint = Footprint(5.5, 30.0)
     coefficients = "mean"
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from aceglt.datasets.pyg import LoadedData
 
 __all__ = [
-    "KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "load", "load_npz", "name_of", "nodes_of_synthetic",
-    "read", "save_npz",
+    "KNOWN", "DatasetInfo", "GraphData", "LinkData", "available", "info", "load", "load_npz", "name_of",
+    "nodes_of_synthetic", "read", "save_npz",
 ]  # fmt: skip
+
+_LARGE = 1 << 25  # bytes of a file that is not read to show its size
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,25 @@ def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]
             folder = source.find_raw(name, data_root)
             listing.append((name, folder is not None, str(folder or source.cache_folder(name))))
     return listing
+
+
+def info(name: str, data_root: str | Path | None = None) -> DatasetInfo | None:
+    """The size of a known dataset, or of a file among the graphs; None where that is large or cannot be read."""
+    if name in KNOWN:
+        return KNOWN[name]
+    file = find_file(name, data_root)
+    if file is None or file.stat().st_size > _LARGE:
+        return None
+    try:
+        data = load_npz(file)
+    except DataError:
+        return None
+    low, high = data.edge_index.aminmax(dim=0)
+    edges = len((low * data.num_nodes + high)[low != high].unique())
+    several = data.y.dim() == 2
+    classes = data.y.shape[1] if several else int(data.y.max()) + 1
+    metric = data.metric or ("roc_auc" if several else "accuracy")
+    return DatasetInfo(data.num_nodes, data.x.shape[1], edges, classes, "a file of your own", metric)
 
 
 def _own_graphs(data_root: str | Path | None) -> list[str]:

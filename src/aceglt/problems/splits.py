@@ -29,6 +29,8 @@ def split_data(data: Any, split: str, name: str) -> Any:
     y = getattr(data, "y", None)
     if split == "given" and y is not None and all(mask is None for mask in masks.values()):
         split = UNSPLIT
+    elif split.isdigit() and all(mask is None for mask in masks.values()):
+        raise DataError(f"{name}: has no split of its own; found split {split}. Leave it out, or draw one: {UNSPLIT}")
     if split.startswith("random:"):
         masks = dict(_drawn(y, split, name))
     else:

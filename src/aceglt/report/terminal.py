@@ -280,18 +280,18 @@ def print_benchmark(console: Console, result: Benchmark) -> None:
 
 def print_datasets(console: Console, data_root: Path | None) -> None:
     """The known datasets and where they are."""
-    from aceglt.datasets import KNOWN, available
+    from aceglt.datasets import available, info
 
     rows = [
         (
             name,
-            *(f"{n:,}" for n in (info.nodes, info.features, info.edges)),
-            str(info.classes),
-            metric_in_words(info.metric),
+            *(f"{n:,}" for n in (known.nodes, known.features, known.edges)),
+            str(known.classes),
+            metric_in_words(known.metric),
             VERDICTS[present],
             where,
         )
-        if (info := KNOWN.get(name)) is not None
+        if (known := info(name, data_root)) is not None
         else (name, *5 * ("",), VERDICTS[present], where)
         for name, present, where in available(data_root)
     ]

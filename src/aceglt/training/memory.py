@@ -65,8 +65,13 @@ class Plan:
             "activations computed again in the gradient" if self.checkpoint_blocks else "",
             f"{self.partitions} partitions" if self.partitions > 1 else "full batch",
         ]
-        size = f"about {self.needed / 2**30:.1f} GiB of {self.free / 2**30:.1f} GiB free"
+        size = f"about {size_in_words(self.needed)} of {size_in_words(self.free)} free"
         return f"{', '.join(filter(None, means))}: {size}" + ("" if self.fits else "; this may be too little")
+
+
+def size_in_words(count: int) -> str:
+    """Bytes, as people say it."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.0f} MiB"
 
 
 @dataclass(frozen=True)
