@@ -4,14 +4,15 @@ Speed depends on how many weights, units and features are left, so masks keep of
 least (`--balance` as by default), at random. Drawn over all weights at once, most hidden units would lose every weight
 to the few outputs, and the ticket would be fast for that reason. With --graphs, one table over ten graphs: is a ticket
 ever slower than the dense model, or than PyG's? With --units, whole hidden units are pruned. With --tickets, tickets
-that searches found are measured instead.
+that searches found are measured instead. The record is written after each measurement.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,8 @@ def synthetic(nodes: int = 50_000, edges: int = 1_000_000, features: int = 128, 
     return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), y=y)
 
 
-def cases(tickets: Sequence[Path] | None) -> dict[str, tuple[Any, Ticket]]:
-    """By name, the graph and the ticket; those of the files if there are any."""
-    if tickets:
-        loaded = map(Ticket.load, tickets)
-        return {f"{ticket.dataset}, {ticket.method}": (ticket.load_data(), ticket) for ticket in loaded}
+def cases() -> dict[str, tuple[Any, Ticket]]:
+    """By name, the graph and the ticket."""
     citeseer, large = datasets.load("citeseer"), synthetic()
     return {
         "CiteSeer, GCN-512, 95 % model sparsity": (citeseer, random_ticket(citeseer, 0.95, 0.05)),
@@ -97,31 +95,32 @@ GRAPHS = (
 )  # fmt: skip
 
 
-def over_graphs(console: Console, choices: argparse.Namespace) -> dict[str, Any]:
-    """GCN-512 on each graph: milliseconds of a pass from plain tensors and on prepared inputs, and how many times as
-    fast the ticket is as PyG and dense; what is slower (than dense by more than 5 %) is marked."""
-    ways = {"first": "plain", "full": "prepared", "node": "one node", "batch": "256 nodes"}
-    table, record = Table("graph", title=f"{choices.device}, {choices.sparsity:.0%} of the weights"), {}
-    for words in ways.values():
+_WAYS = {"first": "plain", "full": "prepared", "node": "one node", "batch": "256 nodes"}
+
+
+def on_graph(name: str, choices: argparse.Namespace) -> Benchmark:
+    """GCN-512 on a graph, with a ticket of random masks."""
+    data = datasets.load(name)
+    data = data.dense() if data.x.numel() < 2**31 else data
+    ticket = random_ticket(data, choices.sparsity, 0.05, units=choices.units)
+    return benchmark(ticket, data, device=choices.device, repeats=choices.repeats)
+
+
+def table_of(results: Mapping[str, Benchmark], title: str) -> Table:
+    """Milliseconds of a pass from plain tensors and on prepared inputs, and how many times as fast the ticket is as PyG
+    and dense; what is slower (than dense by more than 5 %) is marked."""
+    table = Table("graph", title=title)
+    for words in _WAYS.values():
         table.add_column(f"{words}: PyG / dense / ticket, ms", justify="right")
         table.add_column("× PyG, × dense", justify="right")
-    for name in GRAPHS:
-        if choices.only not in name:
-            continue
-        data = datasets.load(name)
-        data = data.dense() if data.x.numel() < 2**31 else data
-        ticket = random_ticket(data, choices.sparsity, 0.05, units=choices.units)
-        result = benchmark(ticket, data, device=choices.device, repeats=choices.repeats)
+    for name, result in results.items():
         row = []
-        for what in ways:
+        for what in _WAYS:
             row.append(" / ".join(f"{getattr(result[kind], what).median:.2f}" for kind in ("pyg", "dense", "ticket")))
             pyg, dense = result.speedup("pyg", what=what), result.speedup("dense", what=what)
             row.append(f"{pyg:.2f}, {dense:.2f}" + (" slower" if pyg < 1 or dense < 0.95 else ""))
         table.add_row(name, *row)
-        record[name] = result.to_dict()
-    console.width = 220
-    console.print(table)
-    return record
+    return table
 
 
 def summary(result: Benchmark) -> dict[str, float]:
@@ -141,25 +140,37 @@ def main() -> None:
     parser.add_argument("--graphs", action="store_true", help="one table over ten graphs")
     parser.add_argument("--sparsity", type=float, default=0.95, help="of the weights, for --graphs")
     parser.add_argument("--units", action="store_true", help="prune whole hidden units, for --graphs")
-    parser.add_argument("--tickets", type=Path, nargs="+", help="files of tickets to measure")
+    parser.add_argument("--tickets", type=Path, nargs="+", default=[], help="files of tickets to measure")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     choices = parser.parse_args()
-    console, record = Console(width=130), {}
-    if choices.graphs:
-        record = over_graphs(console, choices)
-    for name, (data, ticket) in ({} if choices.graphs else cases(choices.tickets)).items():
+    console, record = Console(width=220 if choices.graphs else 130), {}
+
+    def keep(name: str, found: dict[str, Any]) -> None:
+        record[name] = found
+        if choices.json:
+            choices.json.write_text(json.dumps({"command": sys.argv[1:], **record}, indent=1) + "\n")
+
+    tickets = {path.stem: Ticket.load(path) for path in choices.tickets}
+    found = {name: (ticket.load_data(), ticket) for name, ticket in tickets.items()}
+    for name, (data, ticket) in (found or ({} if choices.graphs else cases())).items():
         if choices.only not in name:
             continue
         result = benchmark(ticket, data, device=choices.device, repeats=choices.repeats)
         console.rule(name)
         print_benchmark(console, result)
-        record[name] = {"summary": summary(result), "metrics": dict(ticket.metrics), **result.to_dict()}
+        keep(name, {"summary": summary(result), "metrics": dict(ticket.metrics), **result.to_dict()})
         console.print(record[name]["summary"])
-    if choices.json:
-        choices.json.write_text(json.dumps(record, indent=1) + "\n")
+
+    measured = {}
+    for name in GRAPHS if choices.graphs else ():
+        if choices.only in name:
+            measured[name] = on_graph(name, choices)
+            keep(name, measured[name].to_dict())
+    if measured:
+        console.print(table_of(measured, f"{choices.device}, {choices.sparsity:.0%} of the weights"))
 
 
 if __name__ == "__main__":

@@ -110,6 +110,20 @@ def test_sparse_products_agree(dtype: torch.dtype, threads: int) -> None:
     torch.testing.assert_close(compiled, x @ dense)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(40, 150), (3, 64), (5, 1), (2, 0)])
+def test_a_dense_matrix_becomes_the_same_csr(dtype: torch.dtype, shape: tuple[int, int], threads: int) -> None:
+    dense = torch.randn(shape, generator=generator(0), dtype=dtype)
+    dense[dense < 1] = 0
+    dense[0, :2] = torch.tensor([-0.0, float("nan")], dtype=dtype)[: min(2, shape[1])]
+    found, wanted = COMPILED.nonzeros(dense), to_csr(dense)
+    assert found is not None
+    for part in ("crow_indices", "col_indices", "values"):
+        made, expected = getattr(found, part)(), getattr(wanted, part)()
+        assert made.dtype == expected.dtype
+        assert torch.equal(made.nan_to_num(), expected.nan_to_num())
+
+
 def test_prefetching_changes_no_bit() -> None:
     x, dense = torch.rand(40, 30, generator=generator(1)), torch.rand(30, 16, generator=generator(2))
     csr = to_csr(x * (x > 0.6))

@@ -75,6 +75,13 @@ def test_dead_units_are_cut_and_outputs_stay(name: str) -> None:
     torch.testing.assert_close(forward(small, X, ARCS), forward(module, X, ARCS), rtol=1e-4, atol=1e-5)
 
 
+def test_a_printed_module_says_how_wide_its_layers_are() -> None:
+    make, dead, _ = CASES["sage, batch norm"]
+    small, _ = narrowed(pruned(make, dead), 6, forward)
+    assert "(first): SAGEConv(6, 4, aggr=mean)" in repr(small)
+    assert "(second): SAGEConv(4, 2, aggr=mean)" in repr(small)
+
+
 @pytest.mark.parametrize("name", ["gatv2", "transformer", "gat", "PyG's GAT", "PyG's PNA"])
 def test_what_cannot_be_cut_stays(name: str) -> None:
     """Attention over units, and layers that reshape: nothing is wrong, though units may stay."""

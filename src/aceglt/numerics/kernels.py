@@ -40,6 +40,10 @@ class Kernels:
         """left · right, both CSR, as a dense matrix; None where there is no shorter way than with a dense right."""
         return None
 
+    def nonzeros(self, dense: Tensor) -> Tensor | None:
+        """A dense matrix as CSR, as `numerics.csr.to_csr` makes it; None where there is no faster way."""
+        return None
+
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         """[S, n, H] products of one (CSR or dense) matrix with each run's, right [S, m, H]."""
         if right.is_cuda and not left.is_sparse_csr:

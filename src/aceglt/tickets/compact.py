@@ -415,12 +415,18 @@ def _rarity(x: Tensor) -> float:
 def _columns(x: Tensor, columns: Tensor | None, sparse: bool) -> Tensor:
     """Some columns of x, or all, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer
     than the product."""
-    x = as_csr(x) if sparse else x.to_dense().contiguous()
+    x = _sparse(x) if sparse else x.to_dense().contiguous()
     if columns is None:
         return x
     if not sparse:
         return x.index_select(1, columns)
     return take_columns(x, torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True))
+
+
+def _sparse(x: Tensor) -> Tensor:
+    """x as CSR by the fastest kernels of its device."""
+    made = kernels(x.device.type).nonzeros(x) if x.layout == torch.strided else None
+    return as_csr(x) if made is None else made
 
 
 _FASTEST: dict[tuple[Any, ...], str] = {}

@@ -211,7 +211,8 @@ def _cut(module: nn.Module, names: list[str], readers: dict[str, Readers], keep:
                 columns[offset : offset + units] = keep
             before = len(columns)
             _take(part, "weight", columns, 1)
-            _renumber(part, ("in_features", "in_channels"), before, int(columns.sum()))
+            for owner in (part, module.get_submodule(reader.rpartition(".")[0])):
+                _renumber(owner, ("in_features", "in_channels"), before, int(columns.sum()))
 
 
 def _take(part: Any, name: str, keep: Tensor, dim: int) -> None:

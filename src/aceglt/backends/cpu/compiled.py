@@ -78,6 +78,7 @@ _BLOCK = 2048  # elements of an update at a time
 VECTOR = 64  # bytes
 WIDE = 4  # vectors of a row that a product reads at a time
 CACHED = 1 << 22  # bytes of a matrix of which it reads so little at a time
+_STRETCH = 64  # entries of a dense row that are looked at together
 _ONE = np.uint64(1)
 
 
@@ -317,6 +318,38 @@ def matmul_sparse(
             value, of = values[entry], col[entry]
             for place in range(right_ptr[of], right_ptr[of + 1]):
                 row[np.uint32(right_col[place])] += value * right[place]
+
+
+@_compiled
+def _count(row: Any) -> Any:
+    """Entries of a row that are not 0; in a loop of its own, for vectors."""
+    count, none = np.int32(0), row.dtype.type(0)
+    for c in range(len(row)):
+        count += np.int32(row[c] != none)
+    return count
+
+
+@_compiled
+def count_nonzeros(first: int, last: int, dense: Any, counts: Any) -> None:
+    """How many entries of each row are not 0, from counts[1] on."""
+    for i in range(first, last):
+        counts[i + 1] = _count(dense[i])
+
+
+@_compiled
+def take_nonzeros(first: int, last: int, dense: Any, rowptr: Any, col: Any, values: Any) -> None:
+    """Columns and values of the entries that are not 0; where few are, most stretches are passed over at once."""
+    none = dense.dtype.type(0)
+    for i in range(first, last):
+        row, place = dense[i], rowptr[i]
+        for begin in range(0, len(row), _STRETCH):
+            stretch = row[begin : begin + _STRETCH]
+            if _count(stretch) == 0:
+                continue
+            for c in range(len(stretch)):
+                if stretch[c] != none:
+                    col[place], values[place] = begin + c, stretch[c]
+                    place += 1
 
 
 @_contracted

@@ -171,6 +171,17 @@ class CompiledKernels(Kernels):
         self.run("matmul_sparse", left.crow_indices(), *matrices, out, size=len(values) * each)
         return out
 
+    def nonzeros(self, dense: Tensor) -> Tensor | None:
+        if not self.computes(dense, dense.numel()) or not _plain(dense):
+            return None
+        rowptr, size = torch.zeros(len(dense) + 1, dtype=torch.int32), dense.numel()
+        self.run("count_nonzeros", len(dense), dense, rowptr, size=size)
+        torch.cumsum(rowptr, 0, out=rowptr)
+        count = int(rowptr[-1])
+        col, values = torch.empty(count, dtype=torch.int32), dense.new_empty(count)
+        self.run("take_nonzeros", len(dense), dense, rowptr, col, values, size=size)
+        return torch.sparse_csr_tensor(rowptr, col, values, dense.shape)
+
     def multiply(
         self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
     ) -> None:
