@@ -78,7 +78,7 @@ def files(folder: Path) -> set[str]:
 
 
 class Noisy(torch.nn.Module):
-    """A model of one's own that draws from torch's generator: at first, and in every pass, in evaluation for nothing."""
+    """An own model that draws from torch's generator: at first, and in every pass, for nothing in evaluation."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
