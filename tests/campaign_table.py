@@ -53,10 +53,11 @@ def _number(value: float, of: str) -> str:
     return f"{value:,} {words}" if isinstance(value, int) else f"{value:.1f} {words} at most"
 
 
-def place(seconds: float, processes: int) -> str:
+def place(seconds: float, processes: int, gpu: str = "") -> str:
     """Where and on what the tests ran, in a sentence."""
-    told = f"Python {platform.python_version()}, torch {version('torch')}, {os.cpu_count()} cores"
-    return f"Commit `{commit()}`, {told}, {processes} processes, {seconds / 60:.0f} minutes."
+    told = f"Python {platform.python_version()}, torch {version('torch')}, {gpu or f'{os.cpu_count()} cores'}"
+    beside = f", {processes} processes" if processes > 1 else ""
+    return f"Commit `{commit()}`, {told}{beside}, {seconds / 60:.0f} min."
 
 
 def commit() -> str:

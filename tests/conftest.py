@@ -66,13 +66,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not rows:
         return
     processes = getattr(config.option, "numprocesses", None) or 1
-    lines = [place(time.monotonic() - BEGAN, processes), "", *Table(rows).lines]
+    on_gpu = config.option.markexpr == "gpu"
+    lines = [place(time.monotonic() - BEGAN, processes, _gpu() if on_gpu else ""), "", *Table(rows).lines]
     terminalreporter.write_line("\n" + "\n".join(lines))
     page = config.option.table
     if page and (terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")):
         terminalreporter.write_line(f"{page} is left as it was: tests failed")
     elif page:
-        write(page, "campaign-gpu" if config.option.markexpr == "gpu" else "campaign", lines)
+        write(page, "campaign-gpu" if on_gpu else "campaign", lines)
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 @pytest.fixture(scope="session", autouse=True)

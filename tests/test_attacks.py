@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
@@ -76,6 +77,39 @@ def test_predictions_never_overwrite_the_ticket_or_the_graph(ticket: Path, tmp_p
         assert "is what the command reads" in refused("predict", ticket, "--dataset", data, "--out", out)
         assert "is what the command reads" in refused("bench", ticket, "--dataset", data, "--json", out)
     assert (ticket.read_bytes(), data.read_bytes()) == (before, graph_before)
+
+
+def test_a_graph_that_only_the_ticket_names_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACEGLT_DATA", str(tmp_path))
+    (tmp_path / "graphs").mkdir()
+    data = npz(tmp_path / "graphs")
+    for number, name in enumerate((str(data), "tiny")):  # by its path, and by its name among the graphs
+        search(name, out=tmp_path / f"run{number}", tickets="all", levels=1, seeds=1)
+        before = data.read_bytes()
+        (found,) = (tmp_path / f"run{number}" / "tickets").iterdir()
+        assert "is what the command reads" in refused("predict", found, "--out", data)
+        assert "is what the command reads" in refused("bench", found, "--plot", data)
+        assert data.read_bytes() == before
+
+
+def test_two_outputs_are_not_written_into_one_file(ticket: Path, tmp_path: Path) -> None:
+    out, same = tmp_path / "x", tmp_path / "." / "x"
+    line = "--dataset", npz(tmp_path), "--json", out, "--plot", same
+    assert "name two files" in refused("bench", ticket, *line)
+    assert not out.exists()
+
+
+def test_a_comparison_overwrites_nothing_of_others_and_a_refused_one_leaves_nothing(run: Path, tmp_path: Path) -> None:
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "pairs.csv").write_text("0,1")
+    results = read_json(run / "results.json")
+    (other := tmp_path / "other.json").write_text(json.dumps({**results, "method": "random", "label": "random"}))
+    assert "nothing to compare" in refused("compare", run, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert "is no folder of a comparison" in refused("compare", run, other, "--out", mine)
+    assert files(mine) == {"pairs.csv"}
+    for _ in range(2):  # its own folder it may write again
+        aceglt.compare([run, other], tmp_path / "out")
 
 
 def test_a_report_never_overwrites_what_it_is_made_of(run: Path) -> None:
@@ -206,6 +240,13 @@ def test_names_from_outside_reach_a_terminal_as_they_are_but_for_escapes(ticket:
     assert r"\x1b[2J" in row
     assert "[red]:smile:" in row
     assert "\x1b[2J" not in row
+
+
+def test_a_line_break_in_a_name_makes_no_line_of_its_own(run: Path, tmp_path: Path) -> None:
+    odd = run.rename(tmp_path / "run\nerror: the disk is full")
+    text = shown(lambda terminal: pages.print_run(terminal, odd, results_of(odd)))
+    assert r"run\nerror: the disk is full" in text
+    assert "\nerror" not in text
 
 
 def test_a_ticket_with_escapes_in_it_is_refused(ticket: Path) -> None:

@@ -214,11 +214,11 @@ def check(backend: Backend, case: Case) -> None:
         close(mine, theirs, TOLERANCE[case.precision])
     found = trained(backend, case)
     assert found.keys() == of_training.keys()
-    # A GPU runs an own module as the reference does, with sums in any order, of which a training makes more.
-    by_chance = case.device == "cuda" and case.backbone == "own"
-    again = trained(Reference(), case) if by_chance else of_training
+    # A GPU runs an own module by the reference's own code, with sums in any order: no backend is nearer than that.
+    by_chance = 3 if case.device == "cuda" and case.backbone == "own" else 0
+    again = [trained(Reference(), case) for _ in range(by_chance)]
     for name, part in found.items():
-        noise = float((again[name] - of_training[name]).norm())
+        noise = max((float((other[name] - of_training[name]).norm()) for other in again), default=0.0)
         close(part, of_training[name], TOLERANCE[case.precision], noise)
     kept = found["prunable" if case.mode == "weights" else "weights"]
     assert not bool(kept[~case.masks.weights].any())

@@ -768,22 +768,22 @@ def read_process(given: tuple[torch.dtype, str, Mapping[str, str], int]) -> None
 READERS = (
     Reader("ticket", ticket_inputs, read_ticket, 60_000),
     Reader("checkpoint", checkpoint_inputs, read_checkpoint, 36_000),
-    Reader("npz graph", npz_inputs, read_npz, 26_000),
-    Reader("raw files of PyG's collections", collection_inputs, read_collection, 10_000),
+    Reader("npz graph", npz_inputs, read_npz, 18_000),
+    Reader("raw files of PyG's collections", collection_inputs, read_collection, 8_000),
     Reader("OGB files", ogb_inputs, read_ogb, 5_000),
-    Reader("Planetoid files", planetoid_inputs, read_planetoid, 6_000),
-    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 12_000),
-    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 16_000),
-    Reader("settings", settings_inputs, read_settings_file, 12_000),
+    Reader("Planetoid files", planetoid_inputs, read_planetoid, 8_000),
+    Reader("pickles behind the checksum", planetoid_inputs, read_pickle, 16_000),
+    Reader("config.json", lambda: json_text_of(run_json("config.json")), read_config, 18_000),
+    Reader("settings", settings_inputs, read_settings_file, 14_000),
     Reader("results.json", lambda: json_text_of(run_json("results.json")), read_results, 14_000),
     Reader("results to compare", comparison_inputs, read_comparison, 2_000),
     Reader("sweep.json", sweep_inputs, read_merged, 4_000),
     Reader("run for a report", run_inputs, read_for_report, 2_000),
     Reader("run directory", run_inputs, read_run, 2_000),
-    Reader("pairs of nodes", lambda: st.one_of(bytes_of(PAIRS), st.binary(max_size=60)), read_pairs_file, 4_000),
+    Reader("pairs of nodes", lambda: st.one_of(bytes_of(PAIRS), st.binary(max_size=60)), read_pairs_file, 6_000),
     Reader(
-        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 5_000
+        "grid of a sweep", lambda: st.one_of(bytes_of(GRID), bytes_of(HUGE), st.binary(max_size=60)), read_sweep, 6_000
     ),
-    Reader("command line", command_inputs, read_command, 4_000),
+    Reader("command line", command_inputs, read_command, 3_000),
     Reader("state of the process", process_inputs, read_process, 500),
 )

@@ -171,7 +171,7 @@ def searched_twice(settings: dict[str, Any], device: str) -> tuple[bool, int]:
 def searches(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[tuple[bool, int]]]]:
     """All that are asked for, in several processes: a search of a tiny graph leaves a GPU idle most of the time."""
     asked = [item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")]
-    pool = ProcessPoolExecutor(max(1, min(8, (os.cpu_count() or 1) // 2)), get_context("spawn"))
+    pool = ProcessPoolExecutor(max(1, min(10, (os.cpu_count() or 1) * 2 // 3)), get_context("spawn"))
     yield {name: pool.submit(searched_twice, GPU_SEARCHES[name], "cuda") for name in asked if name in GPU_SEARCHES}
     pool.shutdown(cancel_futures=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from threading import Event, current_thread
 from typing import Any
@@ -86,6 +87,19 @@ def test_the_observer_hears_of_all_epochs_and_threads_are_given_back(two_threads
     assert sorted(listener.epochs) == sorted([1, 2, 3, 4] * 3)
     assert current_thread().name not in listener.threads
     assert torch.get_num_threads() == 2
+
+
+def test_a_thread_that_begins_meanwhile_has_as_many_threads_as_ever(two_threads: None) -> None:
+    """Another search there would otherwise split its sums differently, for good."""
+    seen: list[tuple[int, int]] = []
+
+    class Asks(Listener):
+        def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
+            with ThreadPoolExecutor(1) as elsewhere:
+                seen.append((torch.get_num_threads(), elsewhere.submit(torch.get_num_threads).result()))
+
+    trained(observer=Asks())
+    assert set(seen) == {(1, 2)}
 
 
 def test_an_interruption_ends_all_groups_at_once(two_threads: None) -> None:

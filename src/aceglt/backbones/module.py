@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -93,8 +92,11 @@ class ModuleBackbone(Backbone):
     def head(
         self, weights: Weights, graph: GraphBatch, state: list[tuple[Arcs, Tensor]], dropout: Dropout | None
     ) -> Tensor:
-        """In training, the model's dropout draws from torch's generator, seeded with the run's key of this step."""
-        keys = dropout.key.tolist() if dropout is not None else [None] * len(state)
+        """In training, the model's dropout draws from torch's generator, seeded with the run's key of this step.
+
+        It may draw in evaluation too, without an effect; not from a generator that another thread has seeded.
+        """
+        keys = dropout.key.tolist() if dropout is not None else [0] * len(state)
         self._module.train(dropout is not None)
         names = [name for name, _ in (*self.prunable.shapes, *self.other.shapes)]  # an objective may have its own
         parts = zip(*(weights[name].unbind() for name in names), strict=True)
@@ -103,7 +105,7 @@ class ModuleBackbone(Backbone):
             call = dict(zip(names, tensors, strict=True))
             call |= {name: call[name].to(dtype or x.dtype, copy=True) for name, dtype in self._dtypes.items()}
             options = {"edge_weight": arcs.weight.to(x.dtype)} if self._takes_weight else {}
-            with nullcontext() if key is None else rng.seeded(key, x.device), self._messages.along(arcs):
+            with rng.seeded(key, x.device), self._messages.along(arcs):
                 outputs.append(functional_call(self._module, call, (x, arcs.edge_index), options))
             if dropout is not None:
                 for name in self.buffers:

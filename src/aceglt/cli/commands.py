@@ -197,12 +197,14 @@ def report(runs: list[Path], *, out: Path | None = None, static: Path | None = N
         say(str(file))
 
 
-def _inputs(ticket: Path, dataset: str | None) -> list[str | Path]:
+def _inputs(ticket: Path, dataset: str = "", data_root: Path | None = None) -> list[str | Path]:
     """What a command about a ticket, or a run's best one, reads."""
+    from aceglt.datasets import find_file
     from aceglt.runs.directory import RunDir
 
     ticket = _file_of(ticket)
-    return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), dataset or ""]
+    graph = find_file(dataset.lower(), data_root) or dataset
+    return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), graph]
 
 
 def _file_of(path: Path) -> Path:
@@ -273,8 +275,9 @@ def predict(
     from aceglt.tickets.tables import read_pairs, write_embeddings, write_predictions, write_scores
     from aceglt.training.setup import pick_device
 
-    check_output(out, [*_inputs(ticket, dataset), *([] if pairs is None else [pairs])])
     loaded = _ticket(ticket)
+    graph = dataset or loaded.config.dataset
+    check_output(out, [*_inputs(ticket, graph, data_root), *([] if pairs is None else [pairs])])
     wanted = None if pairs is None else read_pairs(pairs)
     found = loaded.predict(loaded.load_data(dataset, data_root), unseen, pick_device(device), backbone, wanted)
     if wanted is not None:
@@ -303,10 +306,12 @@ def bench(
     from aceglt.report.terminal import print_benchmark
     from aceglt.tickets.bench import benchmark, write_plot
 
+    loaded = _ticket(ticket)
     for path in (json_file, plot):
         if path is not None:
-            check_output(path, _inputs(ticket, dataset))
-    loaded = _ticket(ticket)
+            check_output(path, _inputs(ticket, dataset or loaded.config.dataset, data_root))
+    if json_file is not None and plot is not None and json_file.resolve() == plot.resolve():
+        raise ConfigError(f"--json and --plot are both {plot}; name two files")
     result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats, backbone=backbone)
     print_benchmark(console, result)
     if json_file is not None:
@@ -326,7 +331,7 @@ def export(ticket: Path, out: Path, *, format: str = "pyg", backbone: str | None
 
     loaded = _ticket(ticket)
     if format == "ticket":
-        check_output(out, _inputs(ticket, None))
+        check_output(out, _inputs(ticket))
         loaded.save(out, parts="inference", half=half)
         say(f"exported: {out}")
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from aceglt.errors import RunError
+from aceglt.errors import RunError, printable
 from aceglt.report.tables import comparison_rows
 from aceglt.report.view import RunView, by_setting, setting_in_words, short_names, warnings
 from aceglt.runs.directory import RunDir
@@ -30,8 +30,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def _say(console: Console, *lines: str, soft_wrap: bool = True) -> None:
-    """Lines as they are."""
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=soft_wrap)
+    """Lines as they are; a name with a line break in it makes no other ones."""
+    console.print("\n".join(map(printable, lines)), highlight=False, markup=False, soft_wrap=soft_wrap)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = (), **options: Any) -> Table:
@@ -258,7 +258,7 @@ def _levels_table(results: Mapping[str, Any]) -> Table:
 
 def print_ticket(console: Console, ticket: Ticket) -> None:
     """What a ticket is."""
-    _say(console, repr(ticket), soft_wrap=False)
+    _say(console, *repr(ticket).split("\n"), soft_wrap=False)
 
 
 def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> None:
@@ -268,14 +268,14 @@ def print_evaluation(console: Console, ticket: Ticket, result: Evaluation) -> No
     _say(
         console,
         f"Retrained in isolation over {seeds}: level {ticket.level}, {pruned}",
-        repr(result),
+        *repr(result).split("\n"),
         soft_wrap=False,
     )
 
 
 def print_benchmark(console: Console, result: Benchmark) -> None:
     """The variants side by side, and how much faster the ticket is."""
-    _say(console, repr(result), soft_wrap=False)
+    _say(console, *repr(result).split("\n"), soft_wrap=False)
 
 
 def print_datasets(console: Console, data_root: Path | None) -> None:

@@ -115,7 +115,8 @@ def compare(
         several = isinstance(what, Sequence) and not isinstance(what, str)
         sources: Any = what if several else [what]
         result = CompareResult(_entries([Path(source) for source in sources]), Path(out).absolute())
-        result.path.mkdir(parents=True, exist_ok=True)
+        result.comparison  # noqa: B018  (refused before anything is written)
+        _make_folder(result.path)
         rows = [{**place_of(cell), **row} for cell in result.cells for row in per_level(cell["results"])]
         write_table(result.path / LEVELS, rows)
     try:
@@ -124,6 +125,13 @@ def compare(
         if not result.failed:
             raise
         return replace(result, notes=[*result.notes, str(problem)])
+
+
+def _make_folder(path: Path) -> None:
+    """The folder of a comparison; what somebody else has there is not overwritten."""
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()) and not any((path / name).exists() for name in (TABLE, "sweep.json")):
+        raise RunError(f"{path} is not empty and is no folder of a comparison; choose another --out")
 
 
 def write_comparison(result: CompareResult) -> CompareResult:

@@ -9,7 +9,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
-from threading import Condition, Lock
+from threading import Condition, Lock, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +20,20 @@ Group = TypeVar("Group")
 Result = TypeVar("Result")
 
 _PIECES = 4  # of a kernel's work for each thread
+_SETTING = Lock()
+
+
+def one_thread() -> None:
+    """Operations of this thread have one thread from here on, and those of all others as many as they had.
+
+    torch keeps the number for each thread, but one that begins has what was set last, in whichever: so it is set back.
+    """
+    with _SETTING:
+        usual = torch.get_num_threads()  # which also makes this thread begin
+        torch.set_num_threads(1)
+        back = Thread(target=torch.set_num_threads, args=(usual,))
+        back.start()
+        back.join()
 
 
 class Workers:
@@ -116,7 +130,7 @@ class Spare:
 
     def __init__(self, cores: int, workers: Workers) -> None:
         self._cores, self._trainings, self._beside, self._lock = cores, 0, 0, Lock()
-        self._pool, self._workers = ThreadPoolExecutor(cores), workers
+        self._pool, self._workers = ThreadPoolExecutor(cores, initializer=one_thread), workers
 
     def close(self) -> None:
         """Trainings are over."""
@@ -163,15 +177,13 @@ def side_by_side(
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
-    turns, pool, threads = _Turns(observer), ThreadPoolExecutor(workers), torch.get_num_threads()
-    torch.set_num_threads(1)  # of an operation, also in threads that begin from here on
+    turns, pool = _Turns(observer), ThreadPoolExecutor(workers, initializer=one_thread)
     try:
         trainings = [pool.submit(train, group, turns) for group in groups]
         wait_for(trainings, return_when=FIRST_EXCEPTION)
     finally:  # also when this thread is interrupted
         turns.over = True
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
     for training in trainings:
         if not training.cancelled() and not isinstance(training.exception(), _Over):
             training.result()  # raises what ended the others
