@@ -23,9 +23,9 @@ SEARCH = "`aceglt search --axis joint --levels 4 --prune-model 0.6838 --prune-gr
 BEGIN, END = "<!-- savings -->\n", "\n<!-- end of savings -->"
 _SHOWN = {
     "random": ("random", "#888888"),
-    "ugs": ("UGS", "#4477aa"),
-    "ace": ("ACE, labels (its paper)", "#cc3311"),
-    "ace/default": ("ACE, teacher (default)", "#117733"),
+    "ugs": ("UGS, labels", "#4477aa"),
+    "ace": ("ACE (top-K), labels", "#cc3311"),
+    "ace/default": ("ACE, teacher: the default", "#117733"),
 }
 _VARIANTS = {"pyg": "dense in PyG", "dense": "dense in aceglt", "ticket": "ticket"}
 _AXES = {"model": "weights pruned, %", "graph": "edges pruned, %"}
