@@ -73,10 +73,10 @@ def savings() -> str:
     rows = [
         ("", *_VARIANTS.values(), "saved"),
         ("---",) * 5,
-        _row("weights", [counts], "parameters", ",.0f"),
-        _row("edges", [counts], "edges", ",.0f"),
-        _row("MACs", [counts], "macs", ",.0f", " M", 1e-6),
-        _row(f"latency: {', '.join(measured)}", list(measured.values()), "latency", ".3g", " ms"),
+        _row("weights", [counts], "parameters", "{:,.0f}"),
+        _row("edges", [counts], "edges", "{:,.0f}"),
+        _row("million MACs", [counts], "macs", "{:,.0f}"),
+        _row(f"latency: {', '.join(measured)}", list(measured.values()), "latency", "{:.1f} ms"),
     ]
     records = ", ".join(f"[{name}]({path})" for name, path in DEVICES.items() if name in measured)
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -94,19 +94,19 @@ def _accuracies() -> str:
     )
 
 
-def _row(
-    name: str, records: Sequence[Mapping[str, Any]], key: str, shape: str, unit: str = "", scale: float = 1
-) -> tuple[str, ...]:
+def _row(name: str, records: Sequence[Mapping[str, Any]], key: str, form: str) -> tuple[str, ...]:
     """What each variant has, and how much less than PyG's the ticket's is; a figure for each record."""
     figures = [[_figure(record, variant, key) for variant in _VARIANTS] for record in records]
-    shown = [", ".join(f"{scale * value:{shape}}{unit}" for value in column) for column in zip(*figures, strict=True)]
+    shown = [", ".join(map(form.format, column)) for column in zip(*figures, strict=True)]
     return name, *shown, ", ".join(f"{100 * (1 - row[-1] / row[0]):.1f} %" for row in figures)
 
 
 def _figure(record: Mapping[str, Any], variant: str, key: str) -> float:
     """Latencies are medians with inputs prepared once, for PyG a CSR adjacency."""
     row = next(row for row in record["rows"] if row["variant"] == variant)
-    return float(row["full"]["median"] if key == "latency" else row[key])
+    if key == "latency":
+        return float(row["full"]["median"])
+    return float(row[key]) / (1e6 if key == "macs" else 1)
 
 
 if __name__ == "__main__":
