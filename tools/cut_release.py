@@ -35,4 +35,4 @@ def cut(version: str, root: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
-    cut(*sys.argv[1:])
+    cut(sys.argv[1])
