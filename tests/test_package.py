@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +37,20 @@ def test_the_package_takes_its_version_from_the_one_place() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in text
     assert f'[tool.hatch.version]\npath = "src/aceglt/{Path(version.__file__).name}"' in text
+
+
+def test_a_release_is_cut_in_all_places_at_once(tmp_path: Path) -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "cut_release.py"))
+    for name in tool["PLACES"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    tool["cut"]("7.8.9", tmp_path)
+    assert runpy.run_path(str(tmp_path / "src/aceglt/version.py"))["__version__"] == "7.8.9"
+    assert "\nversion: 7.8.9\n" in (tmp_path / "CITATION.cff").read_text()
+    assert re.findall(r"^## (\S+)", (tmp_path / "CHANGELOG.md").read_text(), re.MULTILINE)[:2] == [
+        "Unreleased",
+        "7.8.9",
+    ]
 
 
 def test_every_python_that_is_promised_is_tested_by_the_workflow() -> None:
@@ -70,7 +86,7 @@ def test_both_archives_install_and_work_in_a_clean_environment(tmp_path: Path) -
     run(*pip, "hatchling")
     run(python, "-m", "hatchling", "build", "--directory", tmp_path / "dist")
     (wheel,), (sdist,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
-    run(*pip, wheel)
+    run(*pip, f"{wheel}[fast]")
     for again in ([], ["--no-deps", "--force-reinstall", sdist]):
         if again:
             run(*pip, *again)
@@ -80,3 +96,5 @@ def test_both_archives_install_and_work_in_a_clean_environment(tmp_path: Path) -
         out = f"run-{len(again)}"
         run(command, "search", *small, "--device", "cpu", "--out", out, cwd=tmp_path)
         assert (tmp_path / out / "report.html").is_file()
+    run(command, "search", "--preset", "quick", "--out", "demo", cwd=tmp_path)  # as make demo does
+    assert (tmp_path / "demo" / "report.html").is_file()

@@ -15,7 +15,7 @@ _BLOCK = re.compile(r"^ *(```|\$\$).*?^ *\1$", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^(<!--|\||#+ |:::).*$", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"`[^`]*`")
-_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*“\"])|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
+_END = re.compile(r"(?:(?<=[.!?:])|(?<=[.!?:]\*\*))\s+(?=[A-Z`*“\"])|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
 
 
 def sentences(text: str) -> Iterator[str]:
