@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aceglt.backbones.base import Backbone, Stage
+from aceglt.numerics.batch import Block
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Block
 from aceglt.problems.base import Problem
 
 

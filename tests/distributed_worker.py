@@ -1,4 +1,4 @@
-"""What every process of a distributed test runs: `torchrun … distributed_worker.py GRAPH OUT`.
+"""What every process of a distributed test runs: `distributed_worker.py GRAPH OUT`, as torchrun starts it.
 
 It does without PyG, which takes long to import.
 """

@@ -116,8 +116,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", with_blocks("sh"))
 def test_the_commands_of_a_page_run(page: Path, short: Path, finished: Path) -> None:
     ticket = next((shutil.copytree(finished, short / "RUN") / "tickets").iterdir())
+    before = {line for other in PAGES[: PAGES.index(page)] for line in commands(other)}
     for line in commands(page):
-        if line in NOT_RUN:
+        if line in NOT_RUN or ("TICKET" in line and line in before):  # which leaves nothing that others read
             continue
         words = shlex.split(line)
         assert words[0] == "aceglt", f"neither an aceglt command nor in NOT_RUN: {line}"

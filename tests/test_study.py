@@ -360,7 +360,7 @@ def test_settings_that_cannot_be_tuned_are_refused(assignments: list[str], messa
 @pytest.mark.parametrize("variant", ["", "teacher"])
 def test_the_spread_is_of_the_scores_that_a_round_draws_by(variant: str) -> None:
     (cell,) = (cell for cell in measure.SCORED if (cell.dataset, cell.variant) == ("citeseer", variant))
-    cell = replace(cell, settings={**cell.settings, "hidden": 16, "epochs": 5})
+    cell = replace(cell, settings={**cell.settings, "hidden": 4, "epochs": 2})
     heads, *rows = csv.reader(measure.score_quantiles(cells=[cell], seeds=1).splitlines())
     assert heads[:4] == ["dataset", "scores", "side", "seeds"]
     config = cell.config(Scale(seeds=1)).replace(test=False)

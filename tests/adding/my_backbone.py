@@ -8,8 +8,8 @@ from torch import Tensor
 from aceglt.backbones import Backbone, Dropout, Layout
 from aceglt.backbones.base import Weights
 from aceglt.numerics import ops
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import GraphBatch
 
 
 class MeanSage(Backbone):

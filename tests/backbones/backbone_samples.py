@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from aceglt.backbones import Backbone, Dropout
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 
 NODES, FEATURES, CLASSES = 14, 30, 3
 

@@ -23,8 +23,9 @@ from torch_geometric.nn import DeepGCNLayer, GENConv
 
 from aceglt.backbones import Dropout, ResGCN
 from aceglt.numerics import ops
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 
 HIDDEN, LAYERS, EDGE_FEATURES = 6, 4, 3
 

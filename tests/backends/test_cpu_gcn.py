@@ -17,7 +17,7 @@ from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
 from aceglt.config import Training
 from aceglt.numerics import rng
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem

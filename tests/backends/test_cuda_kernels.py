@@ -17,8 +17,9 @@ from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cuda import Cuda
 from aceglt.config import Training
 from aceglt.numerics import ops, rng
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.csr import to_csr
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts
 from aceglt.training.fit import fit

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from samples import dense_adjacency, graphs, graphs_with_alive, random_graph
 from torch import Tensor
 
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.batch import GraphBatch
+from aceglt.numerics.graph import Graph
 
 
 def to_dense(batch: GraphBatch) -> Tensor:

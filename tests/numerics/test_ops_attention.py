@@ -11,8 +11,9 @@ from torch import Tensor
 
 from aceglt.backbones import Dropout
 from aceglt.numerics import ops
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 
 RUNS, NODES, HEADS = 2, 6, 3
 

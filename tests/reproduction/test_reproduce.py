@@ -55,12 +55,12 @@ def check_files(result: Reproduction, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cells"),
-    [("table1", "cora/gcn/model"), ("figureS1", ()), ("figureS2", "cora/gin/graph"), ("tableS8", "citeseer/gcn"),
-     ("figureS6", "gcn/graph/model-40")],
+    ("name", "cells", "seeds"),
+    [("table1", "cora/gcn/model", 1), ("figureS1", (), 1), ("figureS2", "cora/gin/graph", 1),
+     ("tableS8", "citeseer/gcn", 2), ("figureS6", "gcn/graph/model-40", 2)],
 )  # fmt: skip
-def test_a_part_of_a_table_or_figure(name: str, cells: Any, tiny: Reproduce, tmp_path: Path) -> None:
-    check_files(tiny(name, cells=cells, levels=1), tmp_path / "out" / name)
+def test_a_part_of_a_table_or_figure(name: str, cells: Any, seeds: int, tiny: Reproduce, tmp_path: Path) -> None:
+    check_files(tiny(name, cells=cells, levels=1, seeds=seeds), tmp_path / "out" / name)
 
 
 def test_the_table_shows_what_the_runs_found(tiny: Reproduce, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from aceglt.backends import Reference
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
 from aceglt.problems.base import Soft

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,13 +50,33 @@ def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def two_processes(*arguments: str | Path) -> None:
+    """As torchrun starts them, without its own process, which takes as long to start as each of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    command = [sys.executable, *map(str, arguments)]
+    started = [
+        subprocess.Popen(
+            command,
+            env={**environment(), **meeting, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    for process in started:
+        _, complaints = process.communicate(timeout=300)
+        assert process.returncode == 0, complaints
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Runs of two processes and of one, for both types of numbers."""
     together, alone = tmp_path_factory.mktemp("together"), tmp_path_factory.mktemp("alone")
     split = sparse_split()
     data = npz(together, **{name: split[name] for name in TENSORS})
-    torchrun(Path(__file__).parents[1] / "distributed_worker.py", data, together)
+    two_processes(Path(__file__).parents[1] / "distributed_worker.py", data, together)
     run(data, alone)
     return together, alone
 

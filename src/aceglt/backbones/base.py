@@ -15,8 +15,8 @@ from torch import Tensor
 from aceglt.backbones.portable import Spec
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import DroppedFeatures, Features
-from aceglt.numerics.graph import Block, GraphBatch
 from aceglt.numerics.kernels import PLAIN, Kernels
 
 Weights = Mapping[str, Tensor]

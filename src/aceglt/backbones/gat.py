@@ -13,8 +13,8 @@ from aceglt.backbones.layered import Blocks, Inputs, Layered, Shapes, at_sources
 from aceglt.backbones.portable import SLOPE, LayerSpec
 from aceglt.config.groups import GatOptions
 from aceglt.numerics import ops
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import DroppedFeatures, Features
-from aceglt.numerics.graph import Block, GraphBatch
 
 _Arcs = tuple[Tensor, Tensor]  # the first layer's weights times its attention vectors, and the arcs' scores
 

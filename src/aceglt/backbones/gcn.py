@@ -7,7 +7,7 @@ from torch import Tensor
 from aceglt.backbones.base import Footprint, Weights
 from aceglt.backbones.layered import Layered
 from aceglt.numerics import ops
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.batch import GraphBatch
 
 
 class GCN(Layered):

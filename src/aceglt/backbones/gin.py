@@ -10,7 +10,7 @@ from aceglt.backbones.layered import Layered, Shapes
 from aceglt.backbones.portable import LayerSpec
 from aceglt.config.groups import GinOptions
 from aceglt.numerics import ops
-from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.batch import Block, GraphBatch
 
 
 class GIN(Layered):

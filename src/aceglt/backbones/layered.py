@@ -17,8 +17,8 @@ from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Layout, Sta
 from aceglt.backbones.portable import LayerSpec
 from aceglt.config.groups import LayerOptions
 from aceglt.numerics import ops
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import DroppedFeatures, Features
-from aceglt.numerics.graph import Block, GraphBatch
 
 INPUT = 1 << 16  # number of the features' dropout, above that of any stage
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "relu": torch.relu, "elu": F.elu}

@@ -21,8 +21,9 @@ from aceglt.backbones.probe import probe, takes_weight
 from aceglt.config.own import name_of
 from aceglt.errors import ConfigError
 from aceglt.numerics import ops, rng
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 
 Prunable = Sequence[str] | Callable[[str, Tensor], bool]
 """Patterns of parameters' names, or a function of a parameter's name and value."""

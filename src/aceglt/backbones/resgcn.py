@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from aceglt.backbones.base import FEATURES, Axis, Backbone, Dropout, Footprint, Layout, Weights
 from aceglt.backbones.portable import BlockSpec
 from aceglt.numerics import ops
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import GraphBatch
 
 _Stem = tuple[Tensor, Tensor]
 _CHECKPOINTED = Footprint(1.0, 40.0, 20.0)

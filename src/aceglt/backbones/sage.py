@@ -8,7 +8,7 @@ from aceglt.backbones.base import Footprint, Weights
 from aceglt.backbones.layered import Layered
 from aceglt.config.groups import SageOptions
 from aceglt.numerics import ops
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.batch import GraphBatch
 
 
 class SAGE(Layered):

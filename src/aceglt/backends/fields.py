@@ -14,8 +14,8 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backends.base import Place
 from aceglt.backends.layers import Ordered
+from aceglt.numerics.batch import Field, GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Field, GraphBatch
 from aceglt.numerics.kernels import Kernels
 
 Made = TypeVar("Made")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Weights
 from aceglt.backbones.layered import Inputs, Layered, at_sources, joined
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Block, GraphBatch
 
 _GATHER = 16  # multiplications that take as long as to read one number along an arc
 

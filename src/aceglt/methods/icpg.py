@@ -17,8 +17,9 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config.methods import IcpgOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks, Scores, share
 from aceglt.pruning.ranking import lowest, prune
 

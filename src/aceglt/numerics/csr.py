@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aceglt.numerics.graph import pointers
+from aceglt.numerics.batch import pointers
 
 LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 """That `as_csr` reads."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aceglt.numerics.batch import pointers
 from aceglt.numerics.csr import as_csr, full, places_of, take_columns, take_rows, transposed
-from aceglt.numerics.graph import pointers
 from aceglt.numerics.kernels import PLAIN, Kernels
 
 SPARSE = 0.13

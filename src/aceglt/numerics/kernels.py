@@ -11,7 +11,7 @@ from torch import Tensor
 from aceglt.numerics import rng
 
 if TYPE_CHECKING:
-    from aceglt.numerics.graph import Block, GraphBatch
+    from aceglt.numerics.batch import Block, GraphBatch
 
 Gradients: TypeAlias = tuple[Tensor | None, Tensor]
 """Of a sparse matrix's values, if asked for, and of what it is multiplied with."""

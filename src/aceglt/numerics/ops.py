@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.csr import full
-from aceglt.numerics.graph import Block, GraphBatch
 
 # How many numbers per arc-sized tensor of softmax_messages: few enough for the cache, enough to keep a GPU busy.
 _ARC_ELEMENTS_CPU, ARC_ELEMENTS_GPU = 1 << 20, 1 << 29

@@ -12,8 +12,9 @@ from aceglt.backbones.base import Backbone, Weights
 from aceglt.backends import Backend
 from aceglt.errors import ConfigError
 from aceglt.numerics import rng
+from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Graph, GraphBatch
+from aceglt.numerics.graph import Graph
 from aceglt.training import processes
 
 _CLUSTERS_PER_PART = 16  # drawn together anew at every epoch, so that no two of them are kept apart for good

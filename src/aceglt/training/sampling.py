@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.graph import Graph, pointers
+from aceglt.numerics.batch import pointers
+from aceglt.numerics.graph import Graph
 from aceglt.training import processes
 from aceglt.training.partitions import Part, Parts
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.numerics.batch import Block, GraphBatch, pointers
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Block, GraphBatch, pointers
 from aceglt.numerics.ops import scatter_arcs, slots
 
 _INT32 = 2**31 - 1

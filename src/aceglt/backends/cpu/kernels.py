@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aceglt.backends.cpu.workers import Workers
 from aceglt.numerics import ops, rng
-from aceglt.numerics.graph import Block, GraphBatch
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.kernels import Kernels
 
 _PASSES = 8  # over the arcs that normalisation is counted as

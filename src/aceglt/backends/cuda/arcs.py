@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aceglt.numerics.graph import GraphBatch
+from aceglt.numerics.batch import GraphBatch
 
 
 @triton.jit

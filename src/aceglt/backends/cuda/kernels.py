@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.graph import Block, ByLength
+from aceglt.numerics.batch import Block, ByLength
 from aceglt.numerics.kernels import Gradients
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam

@@ -15,8 +15,8 @@ from aceglt.backends.cuda import arcs, kernels, units
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu
 from aceglt.backends.cuda.units import Draw
 from aceglt.backends.layers import Ordered, ordered, sums_first
+from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import Features
-from aceglt.numerics.graph import Block, GraphBatch
 from aceglt.numerics.ops import scatter_arcs
 
 _WIDEST, _NARROWEST = 1024, 16  # units of the hidden layer, and of the outputs, that a program has in registers

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from aceglt.backends.cuda import arcs, kernels, losses, units
-from aceglt.numerics.graph import Block, ByLength, GraphBatch
+from aceglt.numerics.batch import Block, ByLength, GraphBatch
 from aceglt.numerics.kernels import Gradients, Kernels
 
 _NARROW = 16  # columns of an output that are computed one by one
