@@ -415,6 +415,12 @@ def test_a_terminal_that_knows_ascii_alone_is_served(finished: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+def test_a_terminal_of_no_width_is_served() -> None:
+    stream = io.StringIO()
+    Terminal(file=stream, _environ={"COLUMNS": "0"}).print("found")
+    assert stream.getvalue() == "found\n"
+
+
 def test_the_exit_code_is_right_where_nothing_can_be_printed(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         line = command("show", tmp_path / "nothing")
