@@ -73,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if page and (terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")):
         terminalreporter.write_line(f"{page} is left as it was: tests failed")
     elif page:
-        write(page, "campaign-gpu" if on_gpu else "campaign", lines)
+        write(page, "campaign-gpu" if on_gpu else "campaign", ["", *lines, ""])
 
 
 def _gpu() -> str:

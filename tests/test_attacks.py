@@ -27,6 +27,7 @@ from aceglt.cli.shell import Terminal
 from aceglt.errors import ConfigError, DataError, RunError, TicketError, TrainingError
 from aceglt.files import tensors as storage
 from aceglt.files import write_checked_json
+from aceglt.report import load_runs
 from aceglt.report import terminal as pages
 from aceglt.runs.directory import read_json, results_of
 from aceglt.sweeps.grid import plan
@@ -307,6 +308,23 @@ def test_what_only_a_ticket_names_is_neither_downloaded_nor_made_at_any_size(
         forged.load_data()
 
 
+def test_a_damaged_search_does_not_keep_a_sweep_from_its_report(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(run, tmp_path / "swept" / "runs" / name)
+    (tmp_path / "swept" / "grid.json").write_text("{}")
+    (tmp_path / "swept" / "runs" / "one" / "config.json").write_text('{"format": 2, "x')
+    (view,) = load_runs([tmp_path / "swept"], tmp_path)
+    assert view.folder.endswith("two")
+    assert "left out: " in caplog.text
+    with pytest.raises(RunError, match="damaged"):  # whoever names it is told
+        load_runs([tmp_path / "swept" / "runs" / "one"], tmp_path)
+    shutil.rmtree(tmp_path / "swept" / "runs" / "two")
+    with pytest.raises(RunError, match="damaged"):
+        load_runs([tmp_path / "swept"], tmp_path)
+
+
 def test_options_of_methods_count_towards_the_limit_of_a_grid() -> None:
     many = list(range(1, 60))
     grid = {"methods": ["ace"], "epochs": many, "method_options": {"ace": {"rounds": many, "refine_epochs": many}}}
@@ -415,6 +433,12 @@ def test_a_terminal_that_knows_ascii_alone_is_served(finished: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+def test_a_terminal_of_no_width_is_served() -> None:
+    stream = io.StringIO()
+    Terminal(file=stream, _environ={"COLUMNS": "0"}).print("found")
+    assert stream.getvalue() == "found\n"
+
+
 def test_the_exit_code_is_right_where_nothing_can_be_printed(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         line = command("show", tmp_path / "nothing")

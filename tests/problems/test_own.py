@@ -82,6 +82,7 @@ def test_a_loss_that_cannot_work_is_refused(loss: Any, reason: str) -> None:
         (lambda outputs, problem, split: 100 + outputs.mean((1, 2)), r"must be in \[0, 1\]"),
         (lambda outputs, problem, split: outputs.mean((1, 2)) / 0, r"must be in \[0, 1\]"),
         (lambda outputs, problem, split: outputs.mean(1), "one value per run"),
+        (lambda outputs, problem, split: torch.full((len(outputs),), 0.5 + 0.1j), "must return real numbers"),
         (lambda outputs, problem: outputs, "TypeError"),
     ],
 )

@@ -76,6 +76,8 @@ class Terminal(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+        if self.width < 1:  # COLUMNS=0: nothing at all would be shown
+            self.width = 80
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every text that is printed comes through here, in tables too."""

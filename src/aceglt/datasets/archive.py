@@ -35,10 +35,10 @@ def read_arrays(path: Path, costs: Mapping[str, int]) -> dict[str, Array]:
         raise DataError(f"{path}: no such file")
     arrays: dict[str, Array] = {}
     with _reported(f"{path}", "a readable .npz file"), zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if info.comment:  # a wrong length hides the members that follow
-                raise DataError(f"{path}: array {info.filename} has a comment, which no .npz file has")
-            archive.open(info).close()  # raises where the two places of its name differ
+        for member in archive.infolist():
+            if member.comment:  # a wrong length hides the members that follow
+                raise DataError(f"{path}: array {member.filename} has a comment, which no .npz file has")
+            archive.open(member).close()  # raises where the two places of its name differ
         members = {info.filename: info for info in archive.infolist()}
         found = {name: members[f"{name}.npy"] for name in costs if f"{name}.npy" in members}
         needed = sum(costs[name] * _elements(archive, info, f"{path}: array {name}") for name, info in found.items())

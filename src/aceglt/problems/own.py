@@ -89,4 +89,6 @@ def _tried(function: Callable[..., Tensor], problem: Problem, *rest: Any) -> Ten
     if not isinstance(result, Tensor) or result.shape != (2,):
         found = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
         raise ConfigError(f"{name} must return one value per run, a tensor of shape [2] for two runs; found {found}")
+    if result.is_complex():
+        raise ConfigError(f"{name} must return real numbers, found {result.dtype}")
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,16 +47,24 @@ def plotly_js() -> str:
 def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
     """Runs, finished or not, for a report that will lie in `folder`, each with a name of its own.
 
-    A sweep's folder stands for all of its searches that have results.
+    A sweep's folder stands for all of its searches that have results; a damaged one is left out, with a warning.
 
     Raises:
         ConfigError: a path is no run directory, or comes twice.
-        RunError: a run has no results yet, or they are damaged.
+        RunError: a run has no results yet, or it is damaged, or all of a sweep are.
     """
-    paths = [run for path in paths for run in _runs_in(path)]
-    if len({path.resolve() for path in paths}) < len(paths):
+    runs = [(run, given) for given in paths for run in _runs_in(given)]
+    if len({run.resolve() for run, _ in runs}) < len(runs):
         raise ConfigError("a run directory is given twice; name each once")
-    return distinct_names([_load(path, folder) for path in paths])
+    views = []
+    for run, given in runs:
+        try:
+            views.append(_load(run, folder))
+        except RunError as problem:
+            if given == run or (run == runs[-1][0] and not views):
+                raise
+            logging.getLogger("aceglt").warning("left out: %s", problem)
+    return distinct_names(views)
 
 
 def _runs_in(path: Path) -> list[Path]:
