@@ -52,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             times[name] += [seconds(epoch, problem.device) for _ in range(options.epochs)]
         for name, each in ours.items():
             times[name] += each.times(options.epochs)
+        if options.json:
+            record(options, times)
     least = None
     if not any(stage.attends for stage in backbone.chain):
         least = floor.work(problem, backbone, teacher=True).floor_ms(machine.rates(options.device), options.seeds)
     table(options, times, least)
-    if options.json:
-        record(options, times)
 
 
 def record(options: argparse.Namespace, times: dict[str, list[float]]) -> None:
