@@ -27,7 +27,7 @@ class _Part:
         """Whole numbers are added, of others the largest is kept."""
         self.kinds.add(kind)
         for name, value in numbers.items():
-            before = self.numbers.get(name, 0)
+            before = self.numbers.get(name, type(value)())
             self.numbers[name] = before + value if isinstance(value, int) else max(before, value)
 
 
