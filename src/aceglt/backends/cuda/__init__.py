@@ -86,7 +86,7 @@ class CudaPasses(Passes):
     _stream: torch.cuda.Stream | None = None
 
     def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        if not self.train_site.features.x.is_cuda:  # Triton's interpreter
+        if not self.train_site.place.graph.edges.is_cuda:  # Triton's interpreter
             return super().beside(validate)
         self._stream = self._stream or torch.cuda.Stream()
         self._stream.wait_stream(torch.cuda.current_stream())
