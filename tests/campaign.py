@@ -56,6 +56,8 @@ class Case:
         tickets = "best" if self.task == "link" else "all"
         shorter = [word for option in SHORTER.get(self.method, ()) for word in ("-m", option)]
         shorter += {"resgcn": ["--layers", "3"], "gat": ["--heads", "2"]}.get(self.backbone, [])
+        if (self.method, self.backbone) == ("cgp", "resgcn"):  # whose weights do not say which features they read
+            shorter += ["-m", "features=0"]
         return [
             "search", "--dataset", str(graph), "--method", self.method, "--backbone", self.backbone, "--task",
             self.task, "--axis", "joint", "--hidden", "4", "--levels", "2", "--seeds", "2", "--epochs", "4",
