@@ -51,8 +51,9 @@ def npz(folder: Path, **changes: Any) -> Path:
 
 
 def search(data: Any = None, **settings: Any) -> aceglt.SearchResult:
-    """Without a report, unless it is asked for: that takes as long as the search."""
-    return aceglt.search(data if data is not None else graph(), device="cpu", **{**TINY, "report": False, **settings})
+    """Of `graph()` unless another is given; without a report, unless it is asked for: that takes as long."""
+    data = graph() if data is None and "dataset" not in settings else data
+    return aceglt.search(data, device="cpu", **{**TINY, "report": False, **settings})
 
 
 def events(run: Path, kind: str) -> list[dict[str, Any]]:

@@ -44,6 +44,10 @@ GRAPHS = {
     "fractions for labels": ({"y": CLASSES.float()}, r"if these are classes, give y\.long\(\)"),
     "labels times ten": ({"y": CLASSES * 10}, r"class 1, 2, 3, 4, 5 … \(9 of 11\).*torch\.unique\(y, return_inverse"),
     "labels times 100": ({"y": CLASSES * 100}, r"without gaps: torch\.unique"),
+    "zeros and ones for a mask": (
+        {"val_mask": (torch.arange(24) % 2).long()},
+        r"of zeros and ones, give mask\.bool\(\)",
+    ),
     "indices for a mask": ({"train_mask": torch.arange(8)}, r"a mask, not indices.*index_fill\(0, indices, True\)"),
 }
 

@@ -333,3 +333,9 @@ def test_a_dataset_may_be_named_in_its_place() -> None:
     assert aceglt.search("citeseer", **quick).results["dataset"] == "citeseer"
     with pytest.raises(ConfigError, match="both name a graph"):
         aceglt.search("citeseer", dataset="cora", **quick)
+
+
+def test_data_is_not_recorded_as_another_file(tmp_path: Path) -> None:
+    data, quick = graph(), {"method": "random", "levels": 0, "epochs": 1, "seeds": 1, "hidden": 4, "device": "cpu"}
+    with pytest.raises(ConfigError, match=r"data and dataset='other\.npz' are two graphs"):
+        aceglt.search(data, dataset="other.npz", **quick)  # type: ignore[arg-type]

@@ -136,6 +136,8 @@ def search(
     check_known(names, BESIDE)
     command = command or as_call({"preset": preset, **names}, *(["data"] if data is not None else []))
     if data is not None:
+        if str(given := names.get("dataset") or "").endswith(".npz") and given != datasets.name_of(data):
+            raise ConfigError(f"data and dataset='{given}' are two graphs; give one of them")
         names["dataset"] = names.get("dataset") or datasets.name_of(data) or "data"
     config = resolve(preset, **names)
     method = build_method(config, own)

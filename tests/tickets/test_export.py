@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples import sparse_split_data
 from search_samples import graph
 from ticket_samples import BACKBONES, DEEP, alive_arcs, code_of, masked_outputs, random_ticket, without_aceglt
 
+import aceglt
 from aceglt import Ticket
 from aceglt.errors import ConfigError, RunError, TicketError
 from aceglt.tickets.export import FORMATS
@@ -120,3 +122,23 @@ def test_onnx_without_its_packages_says_what_to_install(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError, match=r"pip install 'aceglt\[export\]'"):
         random_ticket().export(tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_readme_says_which_arcs_another_graph_needs(tmp_path: Path) -> None:
+    searched = {
+        "method": "random",
+        "levels": 1,
+        "epochs": 1,
+        "seeds": 1,
+        "hidden": 4,
+        "tickets": "all",
+        "device": "cpu",
+    }
+    said = {}
+    for name, more in {"undirected": {}, "directed": {"directed": True}, "inductive": {"task": "inductive"}}.items():
+        data = sparse_split_data() if name == "inductive" else graph()
+        ticket = aceglt.search(data, progress=False, **searched, **more).tickets[0]  # type: ignore[arg-type]
+        said[name] = " ".join((ticket.export(tmp_path / name, "pyg") / "README.md").read_text().split())
+    assert "needs both directions of its edges" in said["undirected"]
+    assert "needs its arcs" in said["directed"]
+    assert "by their numbers in the whole graph" in said["inductive"]

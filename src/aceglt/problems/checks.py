@@ -160,7 +160,9 @@ def checked_labels(data: Any, name: str, num_nodes: int) -> tuple[Tensor, int, l
     for split, mask in masks.items():
         if mask.dtype != torch.bool or mask.shape != (num_nodes,):
             way_out = ""
-            if not mask.is_floating_point() and mask.dim() == 1 and mask.dtype != torch.bool:
+            if mask.shape == (num_nodes,) and bool(((mask == 0) | (mask == 1)).all()):
+                way_out = "; of zeros and ones, give mask.bool()"
+            elif not mask.is_floating_point() and mask.dim() == 1 and mask.dtype != torch.bool:
                 way_out = f"; of indices, make torch.zeros({num_nodes}, dtype=torch.bool).index_fill(0, indices, True)"
             raise DataError(
                 f"{name}: {split}_mask must hold one boolean for each of the {num_nodes} nodes (a mask, not indices), "

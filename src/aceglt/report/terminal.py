@@ -192,10 +192,10 @@ def winner(r: Mapping[str, Any], criterion: str) -> str:
     if level is None:
         few = f" (it takes {MIN_SEEDS} seeds)" if criterion == "significant" and len(r["seeds"]) < MIN_SEEDS else ""
         return f"undetermined{few}" if statistics.undetermined(r["levels"], criterion) else "no level wins"
-    places = ", ".join(f"{percent(level[key])} of the {part}" for key, part in SIDE_OF.items())
+    pruned = " and ".join(f"{percent(level[key])} of the {part}" for key, part in SIDE_OF.items())
     reading = "val" if level["test"] is None else "test"
     return (
-        f"wins at level {level['level']}: {places}, {reading} {plus_minus(level[reading])}, "
+        f"wins at level {level['level']}: {pruned} pruned, {reading} {plus_minus(level[reading])}, "
         f"{r['dense']['macs'] / level['macs']:.1f}× fewer MACs"
     )
 

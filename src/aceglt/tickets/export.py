@@ -149,6 +149,14 @@ def alive_graph(ticket: Ticket) -> dict[str, Tensor]:
     return {"edge_index": arcs, **({} if weight is None else {"edge_weight": weight})}
 
 
+def about_graph(ticket: Ticket) -> str:
+    """Which graph the exported edges are of, in words for a README."""
+    nodes = f"{ticket.graph.num_nodes} nodes that the ticket was found on"
+    if ticket.config.task == "inductive":
+        return f"the training graph, of {nodes}, by their numbers in the whole graph, all of whose `x` is read"
+    return f"the graph of {nodes}"
+
+
 def about_outputs(ticket: Ticket) -> str:
     """What the outputs are, in words for a README."""
     said = f"The outputs [nodes, {ticket.sizes['out_features']}] are "
@@ -172,16 +180,16 @@ def _parts(ticket: Ticket) -> tuple[Tensor, list[Spec], str]:
 
 
 def _readme(ticket: Ticket, format: str) -> bytes:
-    n, sizes = ticket.graph.num_nodes, ticket.sizes
+    sizes, arcs = ticket.sizes, "its arcs" if ticket.graph.directed else "both directions of its edges"
     dtype = str(ticket.trained.prunable.dtype).removeprefix("torch.")
     return f"""# A graph lottery ticket
 
 {ticket.config.backbone} on {ticket.dataset}: {100 * ticket.model_sparsity:.2f} % of the weights and
 {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
-`x` is {dtype} [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges of the graph of {n} nodes that the
-ticket was found on, in PyG's form. Another graph needs both directions of its edges, no self-loops, none twice, as
-aceglt's `ticket.apply(data)` lists them. {about_outputs(ticket)}
+`x` is {dtype} [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges of {about_graph(ticket)},
+in PyG's form. Another graph needs {arcs}, no self-loops, none twice, as aceglt's
+`ticket.apply(data)` lists them. {about_outputs(ticket)}
 
 ```python
 {_use(ticket, format)}

@@ -21,7 +21,7 @@ from aceglt.errors import ConfigError, DataError, TicketError
 from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
-from aceglt.tickets.export import about_outputs, alive_graph, arrays, saved, traced_files, write_folder
+from aceglt.tickets.export import about_graph, about_outputs, alive_graph, arrays, saved, traced_files, write_folder
 
 if TYPE_CHECKING:
     from aceglt.tickets.ticket import Ticket
@@ -246,8 +246,8 @@ outputs = session.run(None, {{"x": x, "edge_index": edge_index{ones}}})[0]""",
 {ticket.config.backbone} on {ticket.dataset}: {100 * ticket.model_sparsity:.2f} % of the prunable weights are 0
 and {100 * ticket.graph_sparsity:.2f} % of the edges are pruned. Made by aceglt, which is not needed to run it.
 
-`x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges{directions} of the graph of
-{ticket.graph.num_nodes} nodes that the ticket was found on. {about_outputs(ticket)}
+`x` is [nodes, {sizes["in_features"]}]; `edge_index` holds the alive edges{directions} of
+{about_graph(ticket)}. {about_outputs(ticket)}
 
 ```python
 {use}
