@@ -97,6 +97,14 @@ def test_the_report_names_the_tickets_and_the_command(tmp_path: Path) -> None:
     assert "aceglt search --my-command" in page
 
 
+def test_the_log_has_levels_in_their_order(tmp_path: Path) -> None:
+    search(out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    levels = [line["level"] for line in lines if "level" in line]
+    assert levels == sorted(levels)
+    assert [event["level"] for event in events(tmp_path / "run", "level")] == [1, 2]
+
+
 def test_without_plotly_a_search_ends_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     result = search(out=tmp_path / "run", report=True)
