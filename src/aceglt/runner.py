@@ -326,7 +326,7 @@ class _Runner:
                     self._log("level", level=state.level, val=state.records[-1].outcome.val)
                 if state.selected is None:
                     logging.getLogger("aceglt").info(level_in_words(results, self.config.stopping.levels))
-                    self._tell("on_level", results)
+                    self._tell("on_level", dict(results))  # its own: these are being written
         return self._finish(state)
 
     def _write(self, state: State, results: dict[str, Any], tickets: Sequence[Ticket]) -> None:
