@@ -9,7 +9,9 @@ import os
 import stat
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,8 +24,9 @@ from aceglt.errors import ConfigError, DataError, RunError, TrainingError
 from aceglt.methods import Random
 from aceglt.problems.base import Problem
 from aceglt.problems.node import NodeProblem
+from aceglt.runs import checkpoint
 from aceglt.searches.levels import Search
-from aceglt.searches.state import Outcome
+from aceglt.searches.state import Outcome, State
 from aceglt.tickets.ticket import Ticket
 from aceglt.training.setup import build_backbone
 
@@ -95,6 +98,37 @@ def test_the_report_names_the_tickets_and_the_command(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "tickets/level_02_seed_1.safetensors" in page
     assert "aceglt search --my-command" in page
+
+
+def test_the_log_has_levels_in_their_order(tmp_path: Path) -> None:
+    search(out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    levels = [line["level"] for line in lines if "level" in line]
+    assert levels == sorted(levels)
+    assert [event["level"] for event in events(tmp_path / "run", "level")] == [1, 2]
+
+
+def test_what_an_observer_does_to_its_results_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, save, written = Event(), checkpoint.save, []
+
+    class Notes(aceglt.Observer):
+        def on_level(self, results: Any) -> None:
+            results["note"] = "mine"
+            told.set()
+
+    def saved(path: Path, state: State) -> None:
+        assert told.wait(60)  # results.json is written after it
+        save(path, state)
+
+    def write(path: Path, value: Any) -> None:
+        written.extend(value if path.name == "results.json" else ())
+
+    monkeypatch.setattr(checkpoint, "save", saved)
+    monkeypatch.setattr(runner, "write_checked_json", write)
+    with suppress(RunError):  # nothing is there to be read
+        search(out=tmp_path / "run", levels=0, observer=Notes())
+    assert "dense" in written
+    assert "note" not in written
 
 
 def test_without_plotly_a_search_ends_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

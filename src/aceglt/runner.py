@@ -324,9 +324,11 @@ class _Runner:
                 elif tickets:
                     self.kept[state.level] = tickets
                     self._drop_tickets(results)
+                if params is not None:  # here, before the next level's phases: a sweep reads the last line
+                    self._log("level", level=state.level, val=state.records[-1].outcome.val)
                 if state.selected is None:
                     logging.getLogger("aceglt").info(level_in_words(results, self.config.stopping.levels))
-                    self._tell("on_level", results)
+                    self._tell("on_level", dict(results))  # its own: these are being written
         return self._finish(state)
 
     def _write(self, state: State, results: dict[str, Any], tickets: Sequence[Ticket]) -> None:
@@ -338,8 +340,6 @@ class _Runner:
         checkpoint.save(run.checkpoint, state)
         run.final.unlink(missing_ok=True)
         self._publish(results)
-        if state.selected is None and state.level:
-            self._log("level", level=state.level, val=state.records[-1].outcome.val)
 
     def _stages(self, state: State) -> Iterator[tuple[State, Params | None]]:
         """The search from a state on; where memory runs out, once more with a plan that needs less, and only once."""

@@ -21,7 +21,8 @@ from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.csr import to_csr
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN
-from aceglt.numerics.masks import Counts
+from aceglt.numerics.masks import Counts, Masks
+from aceglt.problems.base import Soft
 from aceglt.training.fit import fit
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -189,3 +190,22 @@ def test_the_fused_update_trains_as_torch_does(scoring: str | None) -> None:
         assert (one is None) == (other is None)
         for part in vars(one) if one is not None else ():
             torch.testing.assert_close(getattr(one, part), getattr(other, part), rtol=1e-4, atol=1e-6)
+
+
+def test_features_may_be_stored_by_columns() -> None:
+    """As those of a data frame are."""
+    problem = tiny_problem().to(DEVICE)
+    by_column = replace(problem, x=problem.x.t().contiguous().t())
+    gcn = build("gcn", problem.x.shape[1], problem.out_features, 4)
+    masks = Masks.full(2, Counts(gcn.prunable.size, problem.graph.num_edges), DEVICE)
+    start, key = gcn.init((0, 1), DEVICE), rng.keys((0, 1), "kernels", device=DEVICE)
+    soft = Soft(drawn(2, 30, problem.out_features).softmax(dim=-1), 1.0)  # so that all nodes are computed
+    how, training = ScoreTraining(0.01, 0.02, True, False, "last"), Training(lr=0.05, weight_decay=0.01)
+    ours, theirs = (
+        fit(given, gcn, start, masks, 2, training, key, scoring=how, soft=soft, backend=backend)
+        for given, backend in ((by_column, Interpreted(tensor_cores=False)), (problem, Reference()))
+    )
+    assert ours.scores is not None
+    assert theirs.scores is not None
+    near(ours.scores.edges, theirs.scores.edges)
+    near(ours.scores.weights, theirs.scores.weights)

@@ -180,6 +180,12 @@ def test_loaded_data_knows_its_name_as_long_as_it_is_unchanged() -> None:
     torch.save(loaded(), io.BytesIO())
 
 
+def test_data_may_be_loaded_in_inference_mode() -> None:
+    with torch.inference_mode():
+        data = load("synthetic-arxiv:0.002")
+    assert name_of(data) is None  # whether such tensors have been written to, nobody knows
+
+
 def test_a_ticket_of_loaded_data_finds_its_graph_by_itself() -> None:
     data = load("synthetic-arxiv:0.002")
     ticket = aceglt.search(data, method="random", levels=1, seeds=1, epochs=2, hidden=4, device="cpu").tickets[0]

@@ -56,3 +56,14 @@ def test_what_the_caller_raises_comes_first_and_the_work_is_done() -> None:
     with pytest.raises(KeyboardInterrupt):
         use()
     assert done == [1]
+
+
+def test_what_goes_wrong_beside_an_error_of_the_caller_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def use() -> None:
+        with Background() as background:
+            background.begin(fails)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert caplog.messages == ["work in the background failed as well: no space left"]

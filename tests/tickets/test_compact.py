@@ -43,6 +43,17 @@ def test_outputs_are_those_of_the_masked_model(backbone: str, alive: float, dens
     assert_close(TicketModel(*layers, ticket.backbone().coefficients)(x, arcs), wanted, tolerance)
 
 
+def test_weights_that_are_loaded_into_a_model_that_has_run_are_used() -> None:
+    first = torch.cat([torch.zeros(10, 32), torch.ones(50, 32)])  # some features are unread
+    layers = [LayerSpec(weight=first, widths=(32,), activation="relu"), LayerSpec(torch.ones(32, 3), (3,))]
+    model, x, arcs = CompactModel(layers, "symmetric"), torch.ones(5, 60), torch.tensor([[0, 1], [1, 0]])
+    before = model(x, arcs)
+    model.load_state_dict(
+        {name: 2 * part if part.is_floating_point() else part for name, part in model.state_dict().items()}
+    )
+    assert_close(model(x, arcs), 4 * before, 1e-5)
+
+
 @pytest.mark.parametrize("kernel", ["dense", "narrow", "sparse weight", "sparse input"])
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.usefixtures("double")

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import pytest
 from huggingface_hub import constants
 from search_samples import graph, search
@@ -118,6 +120,20 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(hub: ThreadingHTTPServer, mo
     assert Ticket.from_pretrained("me/mine", endpoint=nowhere, token="hf_secret") == ticket  # as it was downloaded
     with pytest.raises(TicketError, match="me/other: no ticket there"):
         Ticket.from_pretrained("me/other", endpoint=nowhere, token="hf_secret")
+
+
+def test_a_hub_library_whose_question_has_no_endpoint_downloads_too(
+    hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = huggingface_hub.get_hf_file_metadata
+
+    def of_an_earlier_version(url: str, token: Any = None) -> Any:
+        return asked(url, token=token)
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", of_an_earlier_version)
+    ticket, where = random_ticket(), f"http://127.0.0.1:{hub.server_port}"
+    ticket.push_to_hub("me/mine", token="hf_secret", endpoint=where)
+    assert Ticket.from_pretrained("me/mine", endpoint=where, token="hf_secret") == ticket
 
 
 @pytest.mark.parametrize("name", ["zoo/missing/deep", "/nowhere", "missing", "./missing/there"])

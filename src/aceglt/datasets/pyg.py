@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -23,9 +24,9 @@ class LoadedData(Data):  # type: ignore[misc]
         same = now.keys() == parts.keys() and all(v is parts[k][0] and n == parts[k][1] for k, (v, n) in now.items())
         return name if same else None
 
-    def _parts(self) -> dict[str, tuple[Any, int]]:
+    def _parts(self) -> dict[str, tuple[Any, float]]:
         """What it has, and how often each tensor was written to."""
-        return {part: (value, getattr(value, "_version", 0)) for part, value in self}
+        return {part: (value, _writes(value)) for part, value in self}
 
     def _note(self, name: str | None) -> LoadedData:
         """What it is now is what has this name."""
@@ -39,6 +40,13 @@ class LoadedData(Data):  # type: ignore[misc]
         data, name = copy.copy(self), self.source
         data.x = self.x.to_dense()
         return data._note(name)
+
+
+def _writes(value: Any) -> float:
+    """How often a value was written to; NaN, which nothing equals, for a tensor that does not count that."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return math.nan if value.is_inference() else value._version
 
 
 def as_data(graph: GraphData | LinkData, name: str) -> LoadedData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -9,7 +10,8 @@ from types import TracebackType
 
 class Background:
     """Does one thing at a time in a thread of its own; what goes wrong there is raised in the caller, when it begins
-    the next thing or waits. Nothing is under way any more when its `with` block is left, however that is."""
+    the next thing or waits, or logged where the caller has an error of its own. Nothing is under way any more when its
+    `with` block is left, however that is."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -33,5 +35,9 @@ class Background:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         assert self._pool is not None
         self._pool.shutdown()
-        if kind is None:
+        try:
             self.wait()
+        except Exception as problem:
+            if kind is None:
+                raise
+            logging.getLogger("aceglt").warning("work in the background failed as well: %s", problem)

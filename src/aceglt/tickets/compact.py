@@ -289,6 +289,11 @@ class MeasuredLinear(Linear):
         rows, columns = self.weight.shape
         return f"{rows}, {columns}, non-zero={self._nonzeros}"
 
+    def _load_from_state_dict(self, *given: Any) -> None:
+        super()._load_from_state_dict(*given)
+        self._copies.clear()  # of the weight before
+        self._nonzeros = int(torch.count_nonzero(self.weight))
+
     @property
     def copies(self) -> list[Tensor]:
         """Of the weight, as kernels read it."""

@@ -49,7 +49,7 @@ def fetched(source: str | Path, *, file: str, revision: str | None, **options: A
     url = hub.hf_hub_url(str(source), file, revision=revision, endpoint=options.get("endpoint"))
     try:
         try:
-            hub.get_hf_file_metadata(url, **options)  # asks once; the download would for half a minute
+            hub.get_hf_file_metadata(url, token=options.get("token"))  # asks once; the download would for half a minute
             reached = True
         except hub.errors.HfHubHTTPError:
             raise

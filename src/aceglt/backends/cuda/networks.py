@@ -144,7 +144,7 @@ class _Head(torch.autograd.Function):
         of_second, to_z = kernels.spread(second, picked, of_outputs, z.view(-1, columns) if scored else None)
         to_z = to_z.view(runs, -1, columns)
         to_weight, to_units = units.narrow_gradients(hidden.units, narrow, to_z, mask, ctx.scale)
-        product, picked = hidden.product.view(-1, width) if scored else None, _picked(first, hidden.adjacency)
+        product, picked = hidden.product.reshape(-1, width) if scored else None, _picked(first, hidden.adjacency)
         of_first, to_product = kernels.spread(first, picked, to_units.view(-1, width), product)
         to_first = hidden.x.gradient(to_product.view(runs, -1, width))
         to_edges = None
