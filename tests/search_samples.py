@@ -51,8 +51,8 @@ def npz(folder: Path, **changes: Any) -> Path:
 
 
 def search(data: Any = None, **settings: Any) -> aceglt.SearchResult:
-    """Of `graph()` unless another is given; without a report, unless it is asked for: that takes as long."""
-    data = graph() if data is None and "dataset" not in settings else data
+    """Of `graph()` unless another or a file is given; without a report, unless it is asked for: that takes as long."""
+    data = graph() if data is None and not settings.get("dataset", "").endswith(".npz") else data
     return aceglt.search(data, device="cpu", **{**TINY, "report": False, **settings})
 
 
