@@ -43,8 +43,8 @@ PARTS = {
     "tuned": "Tuned GCN, at most 300 epochs",
     "sage": "Tuned GraphSAGE, at most 300 epochs",
 }
-FIRST = "tuned"
-"""The part whose picture the page begins with."""
+FIRST = ("tuned", "paper", "sage")
+"""The page begins with the picture of the first of these that was searched."""
 KEPT = Path("results/leaderboard")
 PAGE = Path("docs/science/leaderboard.md")
 REASONS = "reasons.json"
@@ -138,16 +138,16 @@ def search(
 def write(folder: Path = KEPT, page: Path = PAGE) -> None:
     """The page's tables, its pictures beside it, and results/leaderboard/PART.csv."""
     tables: dict[str, str] = {}
+    searched = {part: found for part in PARTS if (found := kept(part, folder))}
+    first = next((part for part in FIRST if part in searched), None)
     pictures = page.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
-    for part, title in PARTS.items():
-        found = kept(part, folder)
-        if not found:
-            continue
-        comparison = compare_runs(list(found.values()))
-        tables[part] = section(part, title, comparison, gaps(part, found, folder), pictures.name)
+    for part, found in searched.items():
+        title, comparison = PARTS[part], compare_runs(list(found.values()))
+        drawn_above = part == first
+        tables[part] = section(part, title, comparison, gaps(part, found, folder), pictures.name, drawn_above)
         draw(comparison, pictures / f"{part}.svg")
-        if part == FIRST:
+        if drawn_above:
             tables["picture"] = f"![{title}: quality against sparsity]({pictures.name}/{part}.svg)"
         if comparison.test is not None:
             drawn = rank_diagram(comparison.ranked, comparison.test)
@@ -163,10 +163,12 @@ def write(folder: Path = KEPT, page: Path = PAGE) -> None:
     refresh(page, tables)
 
 
-def section(part: str, title: str, comparison: Comparison, gaps: Sequence[str], pictures: str) -> str:
-    """A part of the page in Markdown."""
+def section(
+    part: str, title: str, comparison: Comparison, gaps: Sequence[str], pictures: str, drawn_above: bool
+) -> str:
+    """A part of the page in Markdown; its picture may be above already."""
     lines = [headline(comparison), ""]
-    lines += [f"![{title}: quality against sparsity]({pictures}/{part}.svg)", ""] if part != FIRST else []
+    lines += [f"![{title}: quality against sparsity]({pictures}/{part}.svg)", ""] if not drawn_above else []
     lines += [_markdown(comparison.means_rows()), ""]
     if comparison.test is not None:
         lines += [ranking(comparison), "", f"![{title}: mean ranks]({pictures}/{part}-ranks.svg)", ""]
@@ -198,9 +200,16 @@ def gaps(part: str, found: Mapping[str, RunView], folder: Path) -> list[str]:
     """The searches that are not kept, and why."""
     file = folder / REASONS
     reasons = json.loads(file.read_text()) if file.exists() else {}
-    lacking = [cell for cell in cells(part) if not _has(found.get(cell.name), cell)]
-    why = {cell.name: reasons.get(cell.name, "not searched yet") for cell in lacking}
-    return [f"{cell.config.dataset}, {cell.config.label}: {why[cell.name]}." for cell in lacking]
+    why: dict[tuple[str, str], list[str]] = {}
+    for cell in cells(part):
+        if not _has(found.get(cell.name), cell):
+            reason = reasons.get(cell.name, "not searched yet")
+            why.setdefault((cell.config.dataset, reason), []).append(cell.config.label)
+    everything = len({cell.config.label for cell in cells(part)})
+    return [
+        f"{dataset}, {'all methods' if len(labels) == everything else '; '.join(labels)}: {reason}."
+        for (dataset, reason), labels in why.items()
+    ]
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

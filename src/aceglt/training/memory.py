@@ -36,9 +36,8 @@ _PROGRAM = 2 * 2**30 // 5  # bytes of what is loaded before anything is trained
 _ARC_TENSORS = 7  # of a few channels of all arcs, where edges have features
 
 # What a GPU takes beyond that, measured on an H200: sorts of arcs are not in place and a recorded epoch has memory of
-# its own; libraries have workspaces; cutting the graph into parts looks at all its edges.
-_GPU_FACTOR = 1.8
-_GPU_CUT_EDGE = 300
+# its own; libraries have workspaces.
+_GPU_FACTOR = 1.25
 _GPU_LIBRARIES = 200 << 20
 
 
@@ -171,7 +170,7 @@ class Planner:
         data = sum(stored_bytes(t) for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
         total = size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge)
         if self.problem.device.type == "cuda":
-            total = _GPU_FACTOR * total + (_GPU_CUT_EDGE * graph.num_edges if partitions > 1 else 0)
+            total *= _GPU_FACTOR
         return int(total)
 
     def _part(self, partitions: int) -> tuple[float, float]:
