@@ -43,7 +43,7 @@ class Ace(AceOptions):
             candidates.append((fit.val[: masks.runs], masks))
             halves = [slice(0, masks.runs), slice(masks.runs, None)]
             retained, pruned = (level.per_element(level.importance(fit.scores[h]), both[h]) for h in halves)
-            key = level.key(f"exchange {t}")
+            key = level.key(f"exchange {t}").cpu()  # a few numbers, which a GPU would be slow to fold
             for salt, side in enumerate(SIDES):
                 for run, before in enumerate(sides[side]):
                     scored = Scored(before.mask, retained.of(side)[run], pruned.of(side)[run])

@@ -43,8 +43,8 @@ def uniform(key: Tensor, n: int) -> Tensor:
 
 
 def uniform_at(key: Tensor, index: Tensor) -> Tensor:
-    """[S, k] the elements `index` [k] of what `uniform` draws, without the others."""
-    return _to_unit(_mix((index + 1) * GOLDEN + key.unsqueeze(1)))
+    """[S, k] the elements `index` [k] of what `uniform` draws, without the others; where the index is."""
+    return _to_unit(_mix((index + 1) * GOLDEN + key.to(index.device).unsqueeze(1)))
 
 
 def gumbel(key: Tensor, n: int) -> Tensor:

@@ -47,7 +47,7 @@ def top_k(logits: Tensor, candidates: Tensor, k: int, temperature: float, key: T
 
     Temperature 0 is plain top-K with ties drawn at random.
     """
-    noisy = logits + temperature * rng.gumbel(key, logits.shape[0])[0] if temperature else logits
+    noisy = logits + temperature * rng.gumbel(key.to(logits.device), logits.shape[0])[0] if temperature else logits
     return lowest(-noisy[None], candidates[None], k, rng.fold(key, 0))[0]
 
 
@@ -67,7 +67,7 @@ def categorical(logits: Tensor, candidates: Tensor, k: int, temperature: float, 
         cumulative = chances.cpu().cumsum(0).to(chances.device)
     else:
         cumulative = chances.cumsum(0)
-    draws = rng.uniform(key, k)[0] * cumulative[-1]
+    draws = rng.uniform(key.to(cumulative.device), k)[0] * cumulative[-1]
     chosen[torch.searchsorted(cumulative, draws)] = True
     return chosen & candidates  # a parallel sum may round a step up where nothing was added
 
