@@ -63,6 +63,16 @@ def test_every_python_that_is_promised_is_tested_by_the_workflow() -> None:
     assert [version.strip(' "') for version in matrix[1].split(",")] == promised
 
 
+@pytest.mark.parametrize("form", ["bug", "idea"])
+def test_the_forms_for_issues_have_no_field_that_github_does_not_know(form: str) -> None:
+    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml"
+    if not path.exists():
+        pytest.skip("the forms are in the repository, not in the archive")
+    for part in pytest.importorskip("yaml").safe_load(path.read_text())["body"]:
+        assert set(part) <= {"type", "id", "attributes", "validations"}
+        assert set(part["attributes"]) <= {"label", "description", "render", "options"}
+
+
 def test_every_dependency_is_bounded_and_justified() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     needed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
