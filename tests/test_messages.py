@@ -52,6 +52,23 @@ GRAPHS = {
 }
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data: aceglt.sweep(data, "out"),
+        lambda data: aceglt.sweep({"dataset": data}, "out"),
+        lambda data: aceglt.compare(data, "out"),
+        lambda data: aceglt.compare({"datasets": [data]}, "out"),
+        lambda data: aceglt.tune(data),
+        lambda data: aceglt.tune("out", dataset=data),
+    ],
+)
+def test_where_searches_are_processes_a_graph_in_memory_is_told_to_be_saved(call: Any) -> None:
+    with pytest.raises(aceglt.AcegltError, match=r"save_npz\(.mine\.npz., data\) and give dataset=") as caught:
+        call(graph())
+    assert in_one_line(caught)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_graph_of_another_shape_says_what_to_do(name: str) -> None:
     changes, words = GRAPHS[name]

@@ -89,6 +89,13 @@ def test_baselines_that_differ_are_said() -> None:
     assert compare_runs(runs("cora")).notes == []
 
 
+def test_below_five_seeds_it_says_why_no_tie_is_marked() -> None:
+    (note,) = compare_runs(runs("cora", seeds=3)).notes
+    assert note == "no methods are told apart, and none is marked ≈: a test takes 5 seeds"
+    (note,) = compare_runs([*runs("cora", seeds=3), *runs("citeseer")]).notes
+    assert note.startswith("in 1 of 2 settings no methods are told apart")
+
+
 def test_the_headline_says_who_is_in_front_and_who_shares_it() -> None:
     one, worse = view("one"), view("worse", method="ugs", fall=0.9)
     assert headline(compare_runs([one, worse])) == (

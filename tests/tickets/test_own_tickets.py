@@ -89,8 +89,13 @@ def test_another_model_is_refused_in_one_line() -> None:
     for other in (LAYERS["sage"], LAYERS["gat"], GCN(12, 5, 2, 3)):
         with pytest.raises(TicketError, match="is not the ticket's model"):
             ticket.model(other)
+    wider = ticket_of(GCN(12, 5, 2, 3))
+    with pytest.raises(TicketError, match=r"model: convs\.0\.lin\.weight is \[6, 12\], the ticket's \[5, 12\], "):
+        wider.model(GCN(12, 6, 2, 3))
     with pytest.raises(TicketError, match=r"your own backbone .*:Normed; to run that code, name it again"):
         ticket.model()
+    with pytest.raises(TicketError, match=r"<lambda>; to run that code, give it again from Python"):
+        ticket_of(lambda i, o: GCN(i, 5, 2, o)).model()
     built_in = aceglt.search(data(), **QUICK).tickets[0]
     with pytest.raises(ConfigError, match="built-in backbone"):
         built_in.model(Normed)

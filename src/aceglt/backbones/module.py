@@ -148,7 +148,8 @@ def maker(model: Any, name: str, in_features: int, out_features: int) -> Callabl
     if isinstance(model, Module):
         if not callable(getattr(model, "reset_parameters", None)):
             raise ConfigError(
-                f"{name}: an instance needs reset_parameters(), to draw weights for each seed; or pass the class"
+                f"{name}: an instance needs reset_parameters(), to draw weights for each seed; or pass a function that "
+                f"makes it: {_example(type(model))}"
             )
 
         def reset_copy() -> Module:
@@ -181,9 +182,13 @@ def _arguments(model: Callable[..., Any], name: str, in_features: int, out_featu
         raise ConfigError(
             f"{name} can be called neither as {name}(in_features, out_features), here ({in_features}, "
             f"{out_features}), nor as {name}(): its parameters without a default are "
-            f"{', '.join(p.name for p in required)}; pass a function of the two sizes, or an instance from Python"
+            f"{', '.join(p.name for p in required)}; pass a function of the two sizes: {_example(model)}"
         )
     return (in_features, out_features) if required else ()
+
+
+def _example(model: Callable[..., Any]) -> str:
+    return f"lambda in_features, out_features: {getattr(model, '__name__', 'MyModel')}(…)"
 
 
 def _chosen(module: Module, name: str, parameters: Mapping[str, Tensor], prunable: Prunable | None) -> set[str]:

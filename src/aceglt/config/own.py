@@ -118,10 +118,11 @@ def again(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Own:
 
 def missing(part: str, name: str) -> TicketError:
     """The error for an own part of which only the name is known."""
-    return TicketError(
-        f"the ticket was found with your own {part} {name}; to run that code, name it again: --{part} {name}, "
-        f"or {part}={name.rpartition(':')[2]} from Python"
-    )
+    found = f"the ticket was found with your own {part} {name}; to run that code,"
+    if "<" in name:  # a lambda, or a class within a function
+        return TicketError(f"{found} give it again from Python, as it was searched with: {part}=…")
+    given = f"{part}={name.rpartition(':')[2]} from Python (or the instance or function that was searched with)"
+    return TicketError(f"{found} name it again: --{part} {name}, or {given}")
 
 
 def _method(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:

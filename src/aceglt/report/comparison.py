@@ -208,6 +208,9 @@ def compare_runs(views: Sequence[RunView]) -> Comparison:
     rest = [contest.name for contest in contests if contest not in whole]
     notes += [f"{name} has no rank: half of the settings lack it" for name in names if name not in ranked]
     notes += [f"{name} is left out of the ranks: it lacks a method" for name in rest]
+    if few := [contest for contest in contests if len(contest.seeds) < MIN_SEEDS]:
+        where = "" if len(few) == len(contests) else f"in {len(few)} of {len(contests)} settings "
+        notes.append(f"{where}no methods are told apart, and none is marked ≈: a test takes {MIN_SEEDS} seeds")
     by_seed = len(whole) < _ENOUGH
     blocks = [
         block

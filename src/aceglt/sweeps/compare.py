@@ -21,7 +21,7 @@ from aceglt.report.result import data_frame, sketch
 from aceglt.searches.results import check_results, per_level
 from aceglt.searches.sketch import rank_diagram
 from aceglt.searches.wording import escape, html_table, text_table
-from aceglt.sweeps.grid import NAMED, PLURALS, method_of, plan, read_grid
+from aceglt.sweeps.grid import NAMED, PLURALS, method_of, plan, read_grid, refuse_graph
 from aceglt.sweeps.merged import SweepResult, place_of, write_table
 from aceglt.sweeps.run import SweepObserver, sweep
 
@@ -105,6 +105,7 @@ def compare(
         >>> sorted(aceglt.compare(grid, "compared", device="cpu").comparison.names)
         ['random', 'ugs (labels)']
     """
+    refuse_graph(what)
     grid = _grid(what)
     if grid is not None:
         whole = with_baseline(grid)

@@ -45,6 +45,15 @@ class GridCell:
     """Its place: the values of the fields of which the grid has several."""
 
 
+def refuse_graph(*given: Any) -> None:
+    """Refuse a graph in memory where a name is meant."""
+    if any(hasattr(value, "edge_index") for value in given):
+        raise ConfigError(
+            "searches run in processes of their own, which read the graph by its name: save it with "
+            'aceglt.datasets.save_npz("mine.npz", data) and give dataset="mine.npz"'
+        )
+
+
 def read_grid(path: Path) -> Settings:
     """A TOML file as plain values; ConfigError where it cannot be read."""
     try:
@@ -95,6 +104,7 @@ def _dimensions(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
         if name in dimensions:
             raise ConfigError(f"the grid has both '{name}' and '{key}'; give one of them")
         dimensions[name] = [str(one) if name == "split" and type(one) is int else one for one in _values(name, value)]
+        refuse_graph(*dimensions[name])
         for one in dimensions[name]:
             if not (name == "seeds" and type(one) is int) and not (name == "method" and isinstance(one, Mapping)):
                 check_type(name, one, types[name])

@@ -25,7 +25,7 @@ from aceglt.searches.progress import visible
 from aceglt.sweeps.board import SweepProgress
 from aceglt.sweeps.cluster import RayEngine
 from aceglt.sweeps.engines import Engine, LocalEngine, Need
-from aceglt.sweeps.grid import GridCell, plan, read_grid
+from aceglt.sweeps.grid import GridCell, plan, read_grid, refuse_graph
 from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir, SweepResult, publish
 from aceglt.sweeps.worker import Job
@@ -97,6 +97,7 @@ def sweep(
     if observer is None and progress and visible(console := Console(stderr=True)):
         with SweepProgress(console) as bar:
             return sweep(grid, out, tickets=tickets, observer=bar, **machines)
+    refuse_graph(grid)
     where = Machines.of(machines)
     if tickets not in TICKETS:
         raise ConfigError(f"unknown tickets '{tickets}'; known are {', '.join(TICKETS)}")

@@ -27,7 +27,7 @@ from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
 from aceglt.searches.statistics import mean_std, metric_in_words, unfinished
 from aceglt.searches.wording import counted, plus_minus
-from aceglt.sweeps.grid import GridCell, cells_of
+from aceglt.sweeps.grid import GridCell, cells_of, refuse_graph
 from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.run import Silent, SweepObserver, need_of, run_cells
@@ -125,6 +125,7 @@ def tune(
         >>> len(aceglt.tune("tuned", budget=1, dataset=grid["dataset"], **quick).trials)
         1
     """
+    refuse_graph(out, settings.get("dataset"))
     where = {part.name for part in fields(Machines)}
     machines = Machines.of({name: value for name, value in settings.items() if name in where})
     if budget is not None and budget < 1:

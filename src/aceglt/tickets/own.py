@@ -105,8 +105,12 @@ def compact_of(ticket: Ticket, backbone: Any) -> Module:
 
 
 def _load(ticket: Ticket, module: Module, name: str) -> None:
+    state, own = ticket.state_dict(), module.state_dict()
+    sizes = {key: (list(own[key].shape), list(state[key].shape)) for key in state if key in own}
+    if told := [f"{key} is {found}, the ticket's {mine}" for key, (found, mine) in sizes.items() if found != mine]:
+        raise TicketError(f"{name} is not the ticket's model: {', '.join(told[:3])}")
     try:
-        found = module.load_state_dict(ticket.state_dict(), strict=False)
+        found = module.load_state_dict(state, strict=False)
     except RuntimeError as problem:
         raise TicketError(f"{name} is not the ticket's model: {problem}") from None
     known = ticket.names.unused if ticket.names else ()
