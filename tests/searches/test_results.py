@@ -11,6 +11,7 @@ from search_samples import graph, search
 
 from aceglt.numerics.masks import share
 from aceglt.report import RunView
+from aceglt.searches.results import check_results
 from aceglt.searches.statistics import Readings, winning
 
 # The tiny graph with a GCN of 8 hidden units: 6 features, 2 classes, 24 nodes.
@@ -104,3 +105,10 @@ def test_every_level_records_how_decided_its_choice_was(results: dict[str, Any])
 
 def test_the_report_reads_what_the_search_writes(results: dict[str, Any]) -> None:
     assert RunView("mine", results, {}, "aceglt search", []).results["levels"] == results["levels"]
+
+
+def test_results_whose_test_was_read_at_some_levels_alone_are_refused(results: dict[str, Any]) -> None:
+    first, *others = results["levels"]
+    check_results(results)
+    with pytest.raises(ValueError, match="test was read at some levels and not at others"):
+        check_results({**results, "levels": [{**first, "test": None}, *others]})

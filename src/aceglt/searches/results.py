@@ -88,6 +88,8 @@ def check_results(results: Mapping[str, Any]) -> None:
         check(seen, (_SEEN,), "excerpt of a level")
         if seen and any(seen[name] is not None and len(seen[name]) != len(edges) for name in _SEEN):
             raise ValueError("the excerpt of a level is not of the excerpt's edges")
+    if len({entry["test"] is None for entry in entries.values()}) == 2:
+        raise ValueError("test was read at some levels and not at others")
     for name, entry in entries.items():
         for reading in ("val", "test", "epoch"):
             found = entry[reading]
