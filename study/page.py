@@ -83,7 +83,12 @@ def write(folder: Path = ROOT, docs: Path = Path("docs/science/study"), record: 
 
 def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:
     """The page that `aceglt reproduce` makes of a table or figure."""
-    plots = [path.name for path in drawn(wanted, found, docs / wanted.name)] if wanted.plot else []
+    plots = []
+    for path in drawn(wanted, found, docs / wanted.name) if wanted.plot else []:
+        if path.suffix == ".svg":
+            plots.append(path.name)
+        else:
+            path.unlink()  # the same picture, twice as large
     write_atomic(docs / f"{wanted.name}.md", exhibit_page(wanted, found, plots).encode())
 
 
@@ -241,7 +246,7 @@ def _overview(found: Sequence[Group]) -> list[str]:
     return [
         f"The default has the highest mean in {len(first)} of the {len(complete)} cells that it and the four published "
         "methods have searched"
-        + (f"; not in {', '.join(others)}." if others else ".")
+        + (f". Another has it in {', '.join(others)}." if others else ".")
         + " Levels where it is significantly below another method (one-sided, paired, Holm-corrected over levels and "
         f"methods of a cell): {'; '.join(below) or 'none'}."
     ]

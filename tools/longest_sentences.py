@@ -1,4 +1,4 @@
-"""List the longest sentences of README.md and docs/, to be halved: python tools/longest_sentences.py [HOW_MANY] [PART…]
+"""List the longest sentences of the prose, to be halved: python tools/longest_sentences.py [HOW_MANY] [PART…]
 
 A PART is a part of a page's path. Code, tables and headings do not count.
 """
@@ -33,7 +33,7 @@ def length(sentence: str) -> int:
 
 def main(arguments: list[str]) -> None:
     how_many = int(arguments[0]) if arguments else 10
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     wanted = [page for page in pages if any(part in str(page.relative_to(ROOT)) for part in arguments[1:] or [""])]
     found = [(length(each), page, each) for page in wanted for each in sentences(page.read_text())]
     for words, page, each in sorted(found, key=lambda entry: -entry[0])[:how_many]:

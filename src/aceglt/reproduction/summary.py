@@ -45,7 +45,7 @@ def page(exhibit: Exhibit, table: Table, found: Found, notes: Sequence[str], plo
         about.append("Of a block's column, " + ", ".join(_SIGNS[m] for m in _SIGNS if m in exhibit.grid.marks) + ".")
     parts = [
         f"# {exhibit.name}: {exhibit.title}", markdown(table),
-        *(f"![{exhibit.title}]({name})" for name in plots if name.endswith(".png")),
+        *(f"![{exhibit.title}]({name})" for name in plots[:1]),
         "\n".join(f"- {note}" for note in (*about, *notes)),
         "## Searches behind it, and what they cost", markdown(runs_table(found)), _COSTS,
     ]  # fmt: skip
