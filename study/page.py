@@ -94,7 +94,10 @@ def write_exhibit(docs: Path, wanted: Exhibit, found: Found) -> None:
 
 def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
     filled = fill(wanted.grid, wanted.title, found)
-    return reproduced(wanted, filled, found, wanted.notes, plots)
+    kept = wanted.name if wanted.name in {part.name for part in FURTHER} else TABLE1.name
+    place = f"[results/{kept}](../../../results/{kept})"
+    made = f"Made by `python -m study page` from the files in {place}, with their commands."
+    return reproduced(wanted, filled, found, (*wanted.notes, made), plots)
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
