@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/ runs, with small networks and short trainings."""
+"""Every code block of README.md, docs/ and zoo/ runs, with small networks and short trainings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from aceglt.sweeps.grid import plan, read_grid
 
 ROOT = Path(__file__).parents[1]
 DOCS_SITE = runpy.run_path(str(ROOT / "tools" / "docs_site.py"))
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "zoo/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 NOT_RUN = {
     "make demo": "makes a virtual environment from the network",
@@ -77,6 +80,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     without_processes(monkeypatch)  # whose own tests are in tests/sweeps/test_local.py
     monkeypatch.chdir(tmp_path)
     npz(tmp_path).rename("my_graph.npz")
+    (tmp_path / "zoo").symlink_to(ROOT / "zoo")
     (tmp_path / "grid.toml").write_text(
         'dataset = "my_graph.npz"\nmethod = "random"\n' + "".join(f"{k} = {v}\n" for k, v in SHORT.items())
     )
