@@ -66,6 +66,7 @@ def test_a_grid_leaves_a_sweep_and_a_comparison_and_more_seeds_run_what_is_missi
     assert len(engine.started) == 4
     assert len(more.to_dataframe()) == 2 * 2 * 2
     assert "<table" in more._repr_html_()
+    assert "none is marked ≈: a test takes 5 seeds" in repr(more)
     shown = CliRunner().invoke(cli.app, ["show", str(tmp_path / "out")])
     assert shown.stdout.startswith(repr(more).partition(";")[0])
     assert shown.stdout.endswith(f"comparison: {tmp_path / 'out' / 'comparison.html'}\n")

@@ -66,7 +66,7 @@ class CompareResult(SweepResult):
             found = self.comparison
         except RunError:  # searches failed
             return super().__repr__()
-        more = [f"{cell['name']}: {cell['status']}" for cell in self.failed]
+        more = [*(f"note: {note}" for note in found.notes), *(f"{c['name']}: {c['status']}" for c in self.failed)]
         return "\n".join([headline(found), *text_table(found.means_rows()), *more])
 
     def _repr_html_(self) -> str:
