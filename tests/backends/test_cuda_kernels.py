@@ -34,7 +34,7 @@ pytestmark = [
     *([pytest.mark.gpu] if DEVICE == "cuda" else []),
 ]
 
-from aceglt.backends.cuda import kernels, units  # noqa: E402  (the interpreter is chosen at import)
+from aceglt.backends.cuda import kernels, sums, units  # noqa: E402  (the interpreter is chosen at import)
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu  # noqa: E402
 from aceglt.backends.cuda.units import Draw  # noqa: E402
 
@@ -87,7 +87,7 @@ def test_one_sparse_matrix_for_all_runs(width: int) -> None:
 def test_gradients_of_sums_along_arcs(width: int, directed: bool) -> None:
     batch = graph_batch(directed)
     values, dense, grad = drawn(batch.num_arcs), drawn(160, width, seed=1), drawn(160, width, seed=2)
-    to_values, to_dense = kernels.spread(batch, values, grad, dense)
+    to_values, to_dense = sums.spread(batch, values, grad, dense)
     near(to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1))
     near(to_dense, batch.csr(values).to_dense().t() @ grad)
 
@@ -155,7 +155,7 @@ def test_keys_are_folded_as_torch_does(value: int | Tensor) -> None:
 def test_sddmm(width: int) -> None:
     batch = graph_batch()
     left, right = drawn(160, width), drawn(160, width, seed=1)
-    near(kernels.sddmm(batch.rowptr, batch.col32, left, right), (left[batch.row] * right[batch.col]).sum(dim=1))
+    near(sums.sddmm(batch.rowptr, batch.col32, left, right), (left[batch.row] * right[batch.col]).sum(dim=1))
 
 
 @pytest.mark.parametrize("width", [8, 6])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from aceglt.backends.cuda import arcs, kernels, losses, units
+from aceglt.backends.cuda import arcs, kernels, losses, sums, units
 from aceglt.numerics.batch import Block, ByLength, GraphBatch
 from aceglt.numerics.kernels import Gradients, Kernels
 
@@ -37,15 +37,15 @@ class TritonKernels(Kernels):
             return super().product(left, dense, out)
         out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
         rows = ByLength(torch.arange(left.shape[0], device=left.device), 0)  # to count long ones would be waited for
-        kernels.spmm(_matrix(left, rows), dense.contiguous(), out)
+        sums.spmm(_matrix(left, rows), dense.contiguous(), out)
         return out
 
     def along(self, block: Block, values: Tensor, dense: Tensor, relu: bool = False) -> Tensor:
         """[S, T, H] sums along arcs, or their ReLU."""
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
-        matrix = kernels.Matrix(block.rowptr, block.col32, values, (0, 0), block.by_length)
-        kernels.spmm(matrix, dense.reshape(-1, width), out.view(-1, width), relu=relu)
+        matrix = sums.Matrix(block.rowptr, block.col32, values, (0, 0), block.by_length)
+        sums.spmm(matrix, dense.reshape(-1, width), out.view(-1, width), relu=relu)
         return out
 
     def spread(
@@ -53,7 +53,7 @@ class TritonKernels(Kernels):
     ) -> Gradients:
         if width > _WIDEST:
             return super().spread(block, values, grad, dense, width, symmetric)
-        return kernels.spread(block, values, grad.contiguous(), None if dense is None else dense.contiguous())
+        return sums.spread(block, values, grad.contiguous(), None if dense is None else dense.contiguous())
 
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.is_sparse_csr:
@@ -63,7 +63,7 @@ class TritonKernels(Kernels):
         if left not in self._rows:
             self._rows[left] = ByLength.of(left.crow_indices())
         matrix = _matrix(left, self._rows[left])
-        kernels.spmm(matrix, right.reshape(-1, width), out.view(-1, width), shared=True)
+        sums.spmm(matrix, right.reshape(-1, width), out.view(-1, width), shared=True)
         return out
 
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class TritonKernels(Kernels):
         return result
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
-        return kernels.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
+        return sums.sddmm(block.rowptr, block.col32, left.contiguous(), right.contiguous())
 
     def normalised(self, batch: GraphBatch, edge_values: Tensor) -> Tensor | None:
         result: Tensor = _Normalised.apply(edge_values.contiguous(), batch)
@@ -127,8 +127,8 @@ class TritonKernels(Kernels):
         return result
 
 
-def _matrix(csr: Tensor, rows: ByLength) -> kernels.Matrix:
-    return kernels.Matrix(csr.crow_indices(), csr.col_indices(), csr.values(), (csr.shape[0], csr.shape[1]), rows)
+def _matrix(csr: Tensor, rows: ByLength) -> sums.Matrix:
+    return sums.Matrix(csr.crow_indices(), csr.col_indices(), csr.values(), (csr.shape[0], csr.shape[1]), rows)
 
 
 @contextmanager
