@@ -36,6 +36,7 @@ pytestmark = [
 
 from aceglt.backends.cuda import kernels, sums, units  # noqa: E402  (the interpreter is chosen at import)
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu  # noqa: E402
+from aceglt.backends.cuda.sums import Rows  # noqa: E402
 from aceglt.backends.cuda.units import Draw  # noqa: E402
 
 
@@ -87,9 +88,41 @@ def test_one_sparse_matrix_for_all_runs(width: int) -> None:
 def test_gradients_of_sums_along_arcs(width: int, directed: bool) -> None:
     batch = graph_batch(directed)
     values, dense, grad = drawn(batch.num_arcs), drawn(160, width, seed=1), drawn(160, width, seed=2)
-    to_values, to_dense = sums.spread(batch, values, grad, dense)
+    to_values, to_dense = sums.spread(batch, values, Rows(grad), dense)
     near(to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1))
     near(to_dense, batch.csr(values).to_dense().t() @ grad)
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e20])
+def test_rows_are_rounded_as_tensor_cores_do_where_nodes_have_many_arcs(size: float) -> None:
+    graph = Graph.from_edge_index(torch.randint(30, (2, 200), generator=generator(0)), 30).to(DEVICE)
+    by = TritonKernels()
+    batch = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE), True, by)
+    values, dense, grad = drawn(batch.num_arcs), drawn(60, 40, seed=1) * size, drawn(60, 40, seed=2) / size
+    dense[3], grad[5] = 0.0, 1e3 * grad[5]
+    matrix = batch.csr(values).to_dense()
+    to_values, to_dense = by.spread(batch, values, grad, dense, 40, symmetric=False)
+    for mine, theirs in (
+        (by.along(batch, values, dense.view(2, 30, 40)).view(60, 40), matrix @ dense),
+        (to_dense, matrix.t() @ grad),
+        (to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1)),
+    ):
+        assert mine is not None
+        assert not torch.equal(mine, theirs)
+        assert float((mine - theirs).norm()) <= 2**-11 * float(theirs.norm())
+
+
+def test_a_run_that_diverged_does_not_reach_others() -> None:
+    graph = Graph.from_edge_index(torch.randint(30, (2, 200), generator=generator(0)), 30).to(DEVICE)
+    batch = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE), True, TritonKernels())
+    dense = drawn(2, 30, 40)
+    dense[0] = torch.inf
+    values = drawn(batch.num_arcs)
+    assert batch.kernels.along(batch, values, dense)[1].isfinite().all()
+    to_values, to_dense = batch.kernels.spread(batch, values, dense.view(60, 40), dense.view(60, 40), 40, False)
+    assert to_values is not None
+    assert to_values[batch.row >= 30].isfinite().all()
+    assert to_dense[30:].isfinite().all()
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -11,7 +11,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
 from aceglt.backbones.layered import Blocks, Inputs, Layered
-from aceglt.backends.cuda import arcs, sums, units
+from aceglt.backends.cuda import arcs, units
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu
 from aceglt.backends.cuda.units import Draw
 from aceglt.backends.layers import Ordered, ordered, sums_first
@@ -139,13 +139,14 @@ class _Head(torch.autograd.Function):
         narrow, z, mask, picked = ctx.saved_tensors
         hidden, graph, scored = ctx.hidden, ctx.graph, ctx.needs_input_grad[2]
         first, second, (runs, columns, width) = graph.layer(0), graph.layer(1), narrow.shape
+        spread = graph.kernels.spread
         mask = (hidden.units > 0).to(torch.uint8) if mask is None else mask
         of_outputs = grads[0].reshape(-1, columns)
-        of_second, to_z = sums.spread(second, picked, of_outputs, z.view(-1, columns) if scored else None)
+        of_second, to_z = spread(second, picked, of_outputs, z.view(-1, columns) if scored else None, columns, False)
         to_z = to_z.view(runs, -1, columns)
         to_weight, to_units = units.narrow_gradients(hidden.units, narrow, to_z, mask, ctx.scale)
         product, picked = hidden.product.reshape(-1, width) if scored else None, _picked(first, hidden.adjacency)
-        of_first, to_product = sums.spread(first, picked, to_units.view(-1, width), product)
+        of_first, to_product = spread(first, picked, to_units.view(-1, width), product, width, False)
         to_first = hidden.x.gradient(to_product.view(runs, -1, width))
         to_edges = None
         if of_first is not None and of_second is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -13,12 +14,14 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from aceglt.backends.cuda import arcs, kernels, losses, sums, units
+from aceglt.backends.cuda.sums import Rows
 from aceglt.numerics.batch import Block, ByLength, GraphBatch
 from aceglt.numerics.kernels import Gradients, Kernels
 
 _NARROW = 16  # columns of an output that are computed one by one
 _WIDEST = 1024  # units that one program has in registers
 _SWITCH = Lock()  # torch has one precision for the process: a thread that changes it puts it back before others do
+_WORTH = 6  # arcs of a source, on average, from which on its row is rounded before it is gathered
 _ALIGNED = 4  # numbers: a row of a matrix for tensor cores begins at a multiple of 16 bytes
 
 
@@ -30,6 +33,7 @@ class TritonKernels(Kernels):
     def __init__(self, tensor_cores: bool = True) -> None:
         """`tensor_cores` says whether dense products are in TF32: operands with 10 bits, sums in float32."""
         self._precision = "tf32" if tensor_cores else "ieee"
+        self._rounds = tensor_cores and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
         self._rows: Any = WeakTensorKeyDictionary()  # of matrices, while they last
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
@@ -37,7 +41,7 @@ class TritonKernels(Kernels):
             return super().product(left, dense, out)
         out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
         rows = ByLength(torch.arange(left.shape[0], device=left.device), 0)  # to count long ones would be waited for
-        sums.spmm(_matrix(left, rows), dense.contiguous(), out)
+        sums.spmm(_matrix(left, rows), Rows(dense.contiguous()), out)
         return out
 
     def along(self, block: Block, values: Tensor, dense: Tensor, relu: bool = False) -> Tensor:
@@ -45,15 +49,24 @@ class TritonKernels(Kernels):
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
         matrix = sums.Matrix(block.rowptr, block.col32, values, (0, 0), block.by_length)
-        sums.spmm(matrix, dense.reshape(-1, width), out.view(-1, width), relu=relu)
+        read = self._rows_of(dense.reshape(-1, width), block.num_arcs)
+        sums.spmm(matrix, read, out.view(-1, width), relu=relu)
         return out
+
+    def _rows_of(self, dense: Tensor, arcs: int) -> Rows:
+        """To be read along so many arcs: rounded, as tensor cores do, where that is less traffic."""
+        lines, width = dense.shape
+        if self._rounds and dense.dtype == torch.float32 and _NARROW < width <= _WIDEST and arcs > _WORTH * lines:
+            return Rows.rounded(dense)
+        return Rows(dense)
 
     def spread(
         self, block: Block, values: Tensor, grad: Tensor, dense: Tensor | None, width: int, symmetric: bool
     ) -> Gradients:
         if width > _WIDEST:
             return super().spread(block, values, grad, dense, width, symmetric)
-        return sums.spread(block, values, grad.contiguous(), None if dense is None else dense.contiguous())
+        rows = self._rows_of(grad.contiguous(), block.num_arcs)
+        return sums.spread(block, values, rows, None if dense is None else dense.contiguous())
 
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.is_sparse_csr:
@@ -63,7 +76,7 @@ class TritonKernels(Kernels):
         if left not in self._rows:
             self._rows[left] = ByLength.of(left.crow_indices())
         matrix = _matrix(left, self._rows[left])
-        sums.spmm(matrix, right.reshape(-1, width), out.view(-1, width), shared=True)
+        sums.spmm(matrix, Rows(right.reshape(-1, width)), out.view(-1, width), shared=True)
         return out
 
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:

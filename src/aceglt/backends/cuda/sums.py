@@ -14,12 +14,25 @@ from aceglt.numerics.kernels import Gradients
 
 _NARROW = 16  # columns of an output
 _MANY = 12  # entries of a row, on average, of which more are read at a time
+_LARGEST = 32768.0  # that a rounded number is; float16 ends at 65504
+
+
+@triton.jit(do_not_specialize=["count"])
+def _round_kernel(out, factors, dense, count, width, LARGEST, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Some rows in float16, each over a factor that makes its largest magnitude the largest one."""
+    row, offset = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    both = (row < count)[:, None] & (offset < width)[None, :]
+    cells = row[:, None] * width + offset[None, :]
+    tile = tl.load(dense + cells, mask=both, other=0.0)
+    factor = tl.maximum(tl.max(tl.abs(tile), axis=1) / LARGEST, 1e-30)
+    tl.store(out + cells, (tile / factor[:, None]).to(tl.float16), mask=both)
+    tl.store(factors + row, factor, mask=row < count)
 
 
 @triton.jit(do_not_specialize=["columns", "lines"])
 def _wide_kernel(
-    out, rowptr, col, values, dense, rows, columns, lines, width,
-    RELU: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+    out, rowptr, col, values, dense, factors, rows, columns, lines, width,
+    ROUNDED: tl.constexpr, RELU: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Some columns of one row of one run's result: the sum over the row's entries, in their order.
 
@@ -36,7 +49,9 @@ def _wide_kernel(
             there = start + step < last
             line = tl.load(col + start + step, mask=there, other=0).to(tl.int64)
             value = tl.load(values + start + step, mask=there, other=0.0)
-            total += value * tl.load(source + line * width, mask=inside & there, other=0.0)
+            if ROUNDED:
+                value *= tl.load(factors + line, mask=there, other=0.0)
+            total += value * tl.load(source + line * width, mask=inside & there, other=0.0).to(total.dtype)
     if RELU:
         total = tl.maximum(total, 0.0)
     tl.store(out + (run * lines + row) * width + offset, total, mask=inside)
@@ -73,8 +88,8 @@ def _narrow_kernel(
 
 @triton.jit
 def _spread_kernel(
-    out, to_values, rowptr, col, order, values, grad, dense, rows, width, arcs,
-    SCORED: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+    out, to_values, rowptr, col, order, values, grad, factors, dense, rows, width, arcs,
+    ROUNDED: tl.constexpr, SCORED: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Some columns of one source's row of the gradient of `dense`, and their part of those of its arcs' values: what
     comes from a target is read once."""
@@ -93,10 +108,17 @@ def _spread_kernel(
         place = tl.load(order + entry, mask=there, other=0)
         value = tl.load(values + place, mask=there, other=0.0)
         cells = target[:, None] * width + offset[None, :]
-        tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0)
+        tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0).to(total.dtype)
+        if SCORED:
+            inner = tl.sum(tile * own[None, :], axis=1)
+        if ROUNDED:
+            factor = tl.load(factors + target, mask=there, other=0.0)
+            value *= factor
+            if SCORED:
+                inner *= factor
         total += tl.sum(tile * value[:, None], axis=0)
         if SCORED:
-            tl.store(to_values + place, tl.sum(tile * own[None, :], axis=1), mask=there)
+            tl.store(to_values + place, inner, mask=there)
     tl.store(out + row * width + offset, total, mask=inside)
 
 
@@ -147,7 +169,28 @@ class Matrix:
     """[A] where the value of each entry is; None where they are in the order of the entries."""
 
 
-def spmm(matrix: Matrix, dense: Tensor, out: Tensor, shared: bool = False, relu: bool = False) -> None:
+@dataclass(frozen=True)
+class Rows:
+    """A dense matrix [n, width] to sum rows of along arcs, which are most of the traffic."""
+
+    numbers: Tensor
+    factors: Tensor | None = None
+    """[n] that rows are to be multiplied by; None is 1."""
+
+    @staticmethod
+    def rounded(dense: Tensor) -> Rows:
+        """In float16, with the precision of TF32 (10 bits of mantissa) for what is not small beside the largest number
+        of its row: half the traffic."""
+        made = Rows(torch.empty_like(dense, dtype=torch.float16), dense.new_empty(len(dense)))
+        wide = triton.next_power_of_2(dense.shape[1])
+        lines = max(1, 2048 // wide)
+        _round_kernel[(triton.cdiv(len(dense), lines),)](
+            *(made.numbers, made.factors, dense, *dense.shape, _LARGEST, lines, wide), num_warps=4
+        )
+        return made
+
+
+def spmm(matrix: Matrix, dense: Rows, out: Tensor, shared: bool = False, relu: bool = False) -> None:
     """out = matrix · dense, both [lines, width], or its ReLU; `shared` if one matrix serves all runs' lines."""
     lines, width = out.shape
     if not lines or not width:
@@ -155,23 +198,28 @@ def spmm(matrix: Matrix, dense: Tensor, out: Tensor, shared: bool = False, relu:
     rows, columns = matrix.shape if shared else (lines, 0)
     wide = triton.next_power_of_2(width)
     if wide > _NARROW or shared:
-        wide, entries = _shape(width, shared or len(matrix.values) > _MANY * lines)
-        given = out, matrix.rowptr, matrix.col, matrix.values, dense, matrix.rows.all
-        grid = rows, triton.cdiv(width, wide), lines // rows
-        _wide_kernel[grid](*given, columns, rows, width, relu, 8 if shared else 2 * entries, wide, num_warps=1)
+        rounded = dense.factors is not None
+        wide, entries = _shape(width, shared or len(matrix.values) > _MANY * lines, rounded)
+        given = matrix.rowptr, matrix.col, matrix.values, dense.numbers, dense.factors if rounded else dense.numbers
+        sizes, grid = (columns, rows, width), (rows, triton.cdiv(width, wide), lines // rows)
+        shape = 8 if shared else 2 * entries, wide
+        _wide_kernel[grid](out, *given, matrix.rows.all, *sizes, rounded, relu, *shape, num_warps=1)
         return
     order = matrix.col if matrix.order is None else matrix.order
-    read, long = (out, matrix.rowptr, matrix.col, matrix.values, order, dense, matrix.rows.all), matrix.rows.long
+    read, long = (
+        (out, matrix.rowptr, matrix.col, matrix.values, order, dense.numbers, matrix.rows.all),
+        matrix.rows.long,
+    )
     for first, last, group, entries in ((0, long, 1, 32), (long, lines, 16, 2)):
         if last > first:
             flags = first, last, width, matrix.order is not None, relu, group, entries, wide
             _narrow_kernel[(triton.cdiv(last - first, group),)](*read, *flags, num_warps=1)
 
 
-def spread(block: Block, values: Tensor, grad: Tensor, dense: Tensor | None) -> Gradients:
+def spread(block: Block, values: Tensor, grad: Rows, dense: Tensor | None) -> Gradients:
     """Gradients of the values [A] of a block's arcs (None without `dense`) and of what they were multiplied with,
     dense [S·N, H], from those [S·T, H] of the product."""
-    width = grad.shape[1]
+    width = grad.numbers.shape[1]
     out = values.new_empty(block.runs * block.sources, width)
     if not out.numel():
         return None if dense is None else torch.empty_like(values), out
@@ -180,23 +228,29 @@ def spread(block: Block, values: Tensor, grad: Tensor, dense: Tensor | None) -> 
         to_values = torch.empty_like(values) if dense is not None else None
         spmm(Matrix(*transposed, values, (0, 0), rows, block.transpose), grad, out)
         if to_values is not None and len(values):
-            ends = block.row, block.col, grad, dense, len(values)
+            ends = block.row, block.col, grad.numbers, dense, len(values)
             _inner_kernel[(triton.cdiv(len(values), 128),)](to_values, *ends, width, 128)
         return to_values, out
-    wide, entries = _shape(width, len(values) > _MANY * len(out), dense is not None)
-    given = block.transpose, values, grad, out if dense is None else dense, rows.all, width, len(values)
-    parts = None if dense is None else values.new_empty(triton.cdiv(width, wide), len(values))
+    rounded, scored = grad.factors is not None, dense is not None
+    wide, entries = _shape(width, len(values) > _MANY * len(out), rounded, scored)
+    parts = values.new_empty(triton.cdiv(width, wide), len(values)) if scored else None
+    given = grad.numbers, grad.factors if rounded else values, dense if scored else out
     _spread_kernel[(len(out), triton.cdiv(width, wide))](
-        *(out, out if parts is None else parts, *transposed, *given, dense is not None, entries, wide), num_warps=1
+        *(out, out if parts is None else parts, *transposed, block.transpose, values, *given, rows.all),
+        *(width, len(values), rounded, scored, entries, wide),
+        num_warps=1,
     )
     return None if parts is None else parts[0] if len(parts) == 1 else parts.sum(dim=0), out
 
 
-def _shape(width: int, many: bool, scored: bool = False) -> tuple[int, int]:
+def _shape(width: int, many: bool, rounded: bool = False, scored: bool = False) -> tuple[int, int]:
     """Of a program that sums rows of so many columns along arcs, of which a node has many or few: its columns, and the
     arcs that it reads at a time, as an H200 is fastest. What is read many times stays in the cache by a few columns of
     all rows at a time; a score's gradient is a sum over columns."""
-    wide, arcs = (256, 4 if many else 2) if scored else (128, 8) if many else (512, 2)
+    if rounded:
+        wide, arcs = (512, 4) if scored else (256, 4)
+    else:
+        wide, arcs = (256, 4 if many else 2) if scored else (128, 8) if many else (512, 2)
     return min(wide, triton.next_power_of_2(width)), arcs
 
 
