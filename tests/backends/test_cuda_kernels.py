@@ -93,36 +93,46 @@ def test_gradients_of_sums_along_arcs(width: int, directed: bool) -> None:
     near(to_dense, batch.csr(values).to_dense().t() @ grad)
 
 
-@pytest.mark.parametrize("size", [1e-20, 1.0, 1e20])
-def test_rows_are_rounded_as_tensor_cores_do_where_nodes_have_many_arcs(size: float) -> None:
-    graph = Graph.from_edge_index(torch.randint(30, (2, 200), generator=generator(0)), 30).to(DEVICE)
-    by = TritonKernels()
-    batch = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE), True, by)
-    values, dense, grad = drawn(batch.num_arcs), drawn(60, 40, seed=1) * size, drawn(60, 40, seed=2) / size
+def busy_batch(tensor_cores: bool = True) -> GraphBatch:
+    """Two runs of a graph whose nodes have many neighbours, and one of them all others."""
+    hub = torch.stack([torch.zeros(69, dtype=torch.int64), torch.arange(1, 70)])
+    arcs = torch.cat([torch.randint(70, (2, 500), generator=generator(0)), hub], dim=1)
+    graph = Graph.from_edge_index(arcs, 70).to(DEVICE)
+    alive = torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE)
+    return graph.batch(alive, True, TritonKernels(tensor_cores))
+
+
+@pytest.mark.parametrize(
+    ("tensor_cores", "size", "most"), [(False, 1.0, 1e-6), *((True, 10.0**k, 2**-11) for k in (-20, 0, 20))]
+)
+@pytest.mark.parametrize("width", [40, 300])
+def test_many_arcs_with_rows_rounded_as_tensor_cores_do(
+    tensor_cores: bool, size: float, most: float, width: int
+) -> None:
+    batch = busy_batch(tensor_cores)
+    values, dense = drawn(batch.num_arcs), drawn(140, width, seed=1) * size
+    grad = drawn(140, width, seed=2) / size
     dense[3], grad[5] = 0.0, 1e3 * grad[5]
     matrix = batch.csr(values).to_dense()
-    to_values, to_dense = by.spread(batch, values, grad, dense, 40, symmetric=False)
-    for mine, theirs in (
-        (by.along(batch, values, dense.view(2, 30, 40)).view(60, 40), matrix @ dense),
-        (to_dense, matrix.t() @ grad),
-        (to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1)),
-    ):
+    summed = batch.kernels.along(batch, values, dense.view(2, 70, width)).view(140, width)
+    to_values, to_dense = batch.kernels.spread(batch, values, grad, dense, width, symmetric=False)
+    _, alone = batch.kernels.spread(batch, values, grad, None, width, symmetric=False)
+    of_values = (grad[batch.row] * dense[batch.col]).sum(dim=1)
+    for mine, theirs in ((summed, matrix @ dense), (to_dense, matrix.t() @ grad), (to_values, of_values)):
         assert mine is not None
-        assert not torch.equal(mine, theirs)
-        assert float((mine - theirs).norm()) <= 2**-11 * float(theirs.norm())
+        assert float((mine - theirs).norm()) <= most * float(theirs.norm())
+    near(alone, to_dense)
 
 
 def test_a_run_that_diverged_does_not_reach_others() -> None:
-    graph = Graph.from_edge_index(torch.randint(30, (2, 200), generator=generator(0)), 30).to(DEVICE)
-    batch = graph.batch(torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE), True, TritonKernels())
-    dense = drawn(2, 30, 40)
+    batch, dense = busy_batch(), drawn(2, 70, 40)
     dense[0] = torch.inf
     values = drawn(batch.num_arcs)
     assert batch.kernels.along(batch, values, dense)[1].isfinite().all()
-    to_values, to_dense = batch.kernels.spread(batch, values, dense.view(60, 40), dense.view(60, 40), 40, False)
+    to_values, to_dense = batch.kernels.spread(batch, values, dense.view(140, 40), dense.view(140, 40), 40, False)
     assert to_values is not None
-    assert to_values[batch.row >= 30].isfinite().all()
-    assert to_dense[30:].isfinite().all()
+    assert to_values[batch.row >= 70].isfinite().all()
+    assert to_dense[70:].isfinite().all()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
