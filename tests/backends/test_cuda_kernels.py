@@ -180,6 +180,23 @@ def test_norm_relu_and_dropout(drop: float | None, biased: bool) -> None:
         near(mine, theirs)
 
 
+def test_products_over_many_rows_are_made_in_parts() -> None:
+    left, right = drawn(2, 3 * 2048, 5), drawn(2, 3 * 2048, 7, seed=1)
+    near(TritonKernels(tensor_cores=False).over_rows(left, right), left.transpose(1, 2) @ right)
+
+
+@pytest.mark.parametrize("columns", [6, 8])
+def test_features_are_filled_up_once(columns: int) -> None:
+    x, weight, grad = drawn(9, columns), drawn(2, columns, 5, seed=1), drawn(2, 9, 5, seed=2)
+    by = TritonKernels(tensor_cores=False)
+    product = by.matmul(x, weight.requires_grad_())
+    near(product, x @ weight)
+    near(torch.autograd.grad(product, weight, grad)[0], x.t() @ grad)
+    for part in (x, x, x[:, :3], x[2:]):
+        near(by.each_run(part, weight[:, : part.shape[1]]), part @ weight[:, : part.shape[1]])
+        near(by.each_run(part.t(), grad[:, : part.shape[0]]), part.t() @ grad[:, : part.shape[0]])
+
+
 def test_cross_entropy_to_soft_targets() -> None:
     outputs, targets = (3 * drawn(2, 300, 7)).requires_grad_(), drawn(2, 300, 7, seed=1).softmax(dim=-1)
     losses = [by.soft_cross_entropy(outputs, targets) for by in (TritonKernels(), PLAIN)]

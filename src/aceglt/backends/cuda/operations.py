@@ -22,6 +22,8 @@ _NARROW = 16  # columns of an output that are computed one by one
 _WIDEST = 1024  # units that one program has in registers
 _SWITCH = Lock()  # torch has one precision for the process: a thread that changes it puts it back before others do
 _WORTH = 6  # arcs of a source, on average, from which on its row is rounded before it is gathered
+_TILE, _TILES = 128, 100  # of products, those of an H200's libraries, and fewer than it has multiprocessors
+_FEWEST_ROWS = 2048  # of a part of a product
 _ALIGNED = 4  # numbers: a row of a matrix for tensor cores begins at a multiple of 16 bytes
 
 
@@ -35,6 +37,7 @@ class TritonKernels(Kernels):
         self._precision = "tf32" if tensor_cores else "ieee"
         self._rounds = tensor_cores and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
         self._rows: Any = WeakTensorKeyDictionary()  # of matrices, while they last
+        self._filled: Any = WeakTensorKeyDictionary()  # and matrices with aligned rows
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
         if not left.is_sparse_csr:
@@ -82,19 +85,36 @@ class TritonKernels(Kernels):
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:
         """[S, n, H]; left [n, m], or transposed, is filled up where its rows are not aligned."""
         turned = left.stride(0) == 1 and left.shape[0] > 1
-        width = left.shape[0] if turned else left.shape[1]
-        missing = -width % _ALIGNED
+        rows = left.t() if turned else left
+        missing = -rows.shape[1] % _ALIGNED
         if not missing:
             return self.times(left, right)
+        owner = left if left._base is None else left._base
+        if owner.shape != rows.shape:  # a part of another matrix
+            filled = F.pad(rows, (0, missing))
+        else:
+            if owner not in self._filled:
+                self._filled[owner] = F.pad(rows, (0, missing))
+            filled = self._filled[owner]
         if turned:
-            filled = F.pad(left.t(), (0, missing)).t()
-            return self.times(filled, right)[:, :width]
-        return self.times(F.pad(left, (0, missing)), F.pad(right, (0, 0, 0, missing)))
+            return self.times(filled.t(), right)[:, : rows.shape[1]]
+        return self.times(filled, F.pad(right, (0, 0, 0, missing)))
 
     def times(self, left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
         """A dense product, plus what is added, without a gradient."""
         with _precision(self._precision):
             return torch.matmul(left, right) if added is None else torch.baddbmm(added, left, right)
+
+    def over_rows(self, left: Tensor, right: Tensor) -> Tensor:
+        """[S, I, H] leftᵀ · right, left [S, n, I], right [S, n, H]: in parts of the rows where a product with so few
+        tiles would leave most of a GPU idle."""
+        (runs, count, inputs), units = left.shape, right.shape[2]
+        tiles = runs * -(-inputs // _TILE) * -(-units // _TILE)
+        parts = next((parts for parts in (3, 2, 4) if count % parts == 0), 1)
+        if parts * _FEWEST_ROWS > count or tiles > _TILES or not (left.is_contiguous() and right.is_contiguous()):
+            return self.times(left.transpose(1, 2), right)
+        left, right = (h.view(runs * parts, count // parts, -1) for h in (left, right))
+        return self.times(left.transpose(1, 2), right).view(runs, parts, inputs, units).sum(dim=1)
 
     def matmul(self, left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
         result: Tensor = _Product.apply(left, right, added, self)
@@ -163,7 +183,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, added: Tensor | None, by: TritonKernels) -> Tensor:
         ctx.by = by
         ctx.save_for_backward(left, right)
-        return by.times(left, right, added)
+        return by.each_run(left, right) if left.dim() == 2 and added is None else by.times(left, right, added)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -172,7 +192,8 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_left = ctx.by.times(grads[0], right.transpose(-1, -2))
         if ctx.needs_input_grad[1]:
-            to_right = ctx.by.times(left.transpose(-1, -2), grads[0])
+            shared = left.dim() == 2
+            to_right = ctx.by.each_run(left.t(), grads[0]) if shared else ctx.by.over_rows(left, grads[0])
         return to_left, to_right, grads[0] if ctx.needs_input_grad[2] else None, None
 
 
