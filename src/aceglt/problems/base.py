@@ -16,6 +16,7 @@ from aceglt.backbones.base import Weights
 from aceglt.numerics.csr import dense_blocks, take_columns
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
+from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.problems.checks import check_one_graph
 
 Split = Literal["train", "val", "test"]
@@ -124,7 +125,7 @@ class Problem(ABC):
         """Width of the backbone's outputs."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         """[S] training loss of outputs [S, N, C]; `key` [S] is for random draws of this step."""
 
     @abstractmethod

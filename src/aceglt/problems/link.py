@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aceglt.errors import DataError
 from aceglt.numerics.csr import take_rows
+from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.problems.base import Contrast, Problem, Soft, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
@@ -87,7 +88,7 @@ class LinkProblem(Problem):
     def contrast(self) -> Contrast | None:
         return InfoClust(self.embedding) if self.objective == "infoclust" else None
 
-    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         """Cross-entropy on the training edges and as many fresh non-edges, plus the teacher's signal on the same."""
         if 0 in (self.graph.num_edges, self._non_edges.count):  # as in a small part of a graph
             return 0.0 * outputs.sum(dim=(1, 2))

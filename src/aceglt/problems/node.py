@@ -12,6 +12,7 @@ from torch import Tensor
 from aceglt.backends import kernels
 from aceglt.numerics import ops
 from aceglt.numerics.csr import take_rows
+from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.problems.base import Problem, Soft, Split
 from aceglt.problems.checks import checked_features, checked_graph, checked_labels
 from aceglt.problems.metrics import METRICS, check_metric
@@ -66,7 +67,7 @@ class NodeProblem(Problem):
     def out_features(self) -> int:
         return self.num_classes
 
-    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         """The objective's on the training nodes, plus the teacher's signal on all nodes."""
         if len(self.train):
             labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
@@ -74,7 +75,7 @@ class NodeProblem(Problem):
             labelled = 0.0 * outputs.sum(dim=(1, 2))
         if soft is None:
             return labelled
-        return labelled + soft.beta * self.objective.distil(outputs, soft.targets)
+        return labelled + soft.beta * self.objective.distil(outputs, soft.targets, kernels)
 
     def part(self, nodes: Tensor, edges: Tensor) -> NodeProblem:
         """The problem on these nodes, numbered anew, with those of its splits that are among them."""

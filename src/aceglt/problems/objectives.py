@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aceglt.backends import kernels
+from aceglt.numerics.kernels import PLAIN, Kernels
 
 
 class OneClass:
@@ -31,9 +31,9 @@ class OneClass:
         """Outputs that soften to these targets."""
         return targets.clamp(min=torch.finfo(targets.dtype).tiny).log()
 
-    def distil(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def distil(self, outputs: Tensor, targets: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         """The loss towards soft targets [S, n, C]."""
-        return kernels(outputs.device.type).soft_cross_entropy(outputs, targets)
+        return kernels.soft_cross_entropy(outputs, targets)
 
 
 class ManyLabels:
@@ -54,7 +54,7 @@ class ManyLabels:
     def outputs(self, targets: Tensor) -> Tensor:
         return targets.logit(eps=torch.finfo(targets.dtype).eps)
 
-    def distil(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def distil(self, outputs: Tensor, targets: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=(1, 2))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aceglt.config.own import name_of
 from aceglt.errors import ConfigError
+from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.problems.base import Problem, Soft, Split
 
 Loss = Callable[[Tensor, Problem], Tensor]
@@ -53,13 +54,13 @@ def _own(problem: Problem, loss: Loss | None, metric: Metric | None) -> Problem:
             own = loss if split == "train" else metric
             return problem.reads(split) if own is None else None
 
-        def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor) -> Tensor:
+        def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor, kernels: Kernels = PLAIN) -> Tensor:
             if loss is None:
-                return problem.loss(outputs, soft, key)
+                return problem.loss(outputs, soft, key, kernels)
             labelled = loss(outputs, problem)
             if soft is None:
                 return labelled
-            return labelled + problem.loss(outputs, soft, key) - problem.loss(outputs, None, key)
+            return labelled + problem.loss(outputs, soft, key, kernels) - problem.loss(outputs, None, key)
 
         def measure(self, outputs: Tensor, split: Split) -> Tensor:
             if metric is None:

@@ -33,7 +33,7 @@ def training_loss(
     problem is about; None is all."""
     if problem.contrast is None:
         outputs = step.outputs(Dropout(key))
-        return problem.loss(outputs if at is None else outputs[:, at], soft, kernels.fold(key, _DRAWS))
+        return problem.loss(outputs if at is None else outputs[:, at], soft, kernels.fold(key, _DRAWS), kernels)
     order = rng.permutation(rng.fold(key, _DRAWS), problem.graph.num_nodes)
     return problem.contrast.loss(step.outputs(None), step.outputs(None, order), weights)
 
