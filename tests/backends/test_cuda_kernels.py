@@ -11,7 +11,7 @@ import torch
 from samples import generator, random_masks, tiny_problem
 from torch import Tensor
 
-from aceglt.backbones import Backbone, build
+from aceglt.backbones import Backbone, Dropout, build
 from aceglt.backends import Reference
 from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cuda import Cuda
@@ -19,6 +19,7 @@ from aceglt.config import Training
 from aceglt.numerics import ops, rng
 from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.csr import to_csr
+from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts, Masks
@@ -159,6 +160,29 @@ def test_a_narrow_layer_with_dropout(nodes: tuple[int, ...] | None) -> None:
     near(to_weight, left.transpose(1, 2) @ grad)
     near(to_h, (grad @ narrow) * (left > 0) / 0.6)
     near(kernels.drop(key, h, rows, 0.4), left)
+
+
+@pytest.mark.parametrize(("tensor_cores", "most"), [(False, 1e-4), (True, 2e-3)])
+@pytest.mark.parametrize("scored", [False, True])
+def test_a_deep_network_on_many_arcs(tensor_cores: bool, most: float, scored: bool) -> None:
+    """Sums, norm and dropout of a layer as one operation; outputs of training and validation, and all gradients."""
+    batch = busy_batch(tensor_cores)
+    gcn = build("gcn", 24, 3, hidden=32, layers=3, norm="layer", bias=True, output="linear")
+    params, key = gcn.init((0, 1), DEVICE), rng.keys((0, 1), "deep", device=DEVICE)
+    weights = {name: part.clone().requires_grad_() for name, part in gcn.weights(params).items()}
+    edges = (0.5 + drawn(2, batch.num_edges, seed=3).sigmoid()).requires_grad_(scored)
+    grad, found = drawn(2, 70, 3, seed=5), []
+    for network, graph in ((Interpreted(tensor_cores).network(gcn), batch), (gcn, replace(batch, kernels=PLAIN))):
+        x = Features(drawn(70, 24, seed=4)).using(graph.kernels)
+        state = network.begin(weights, graph, edges, x)
+        with torch.no_grad():
+            validated = network.end(weights, graph, state, None)
+        trained = network.end(weights, graph, state, Dropout(key).using(graph.kernels, {}))
+        wanted = [*weights.values(), *([edges] if scored else [])]
+        found.append([validated, trained.detach(), *torch.autograd.grad(trained, wanted, grad)])
+    for number, (mine, theirs) in enumerate(zip(*found, strict=True)):
+        kinks = 10 if number > 1 else 1  # a unit about 0 has another gradient
+        assert float((mine - theirs).norm()) <= kinks * most * float(theirs.norm())
 
 
 @pytest.mark.parametrize("drop", [None, 0.3])

@@ -57,11 +57,13 @@ class TritonKernels(Kernels):
         return out
 
     def _rows_of(self, dense: Tensor, arcs: int) -> Rows:
-        """To be read along so many arcs: rounded, as tensor cores do, where that is less traffic."""
+        return Rows.rounded(dense) if self.rounds(dense, arcs) else Rows(dense)
+
+    def rounds(self, dense: Tensor, arcs: int) -> bool:
+        """Whether rows that are read along so many arcs are rounded, as tensor cores do: where that is less traffic."""
         lines, width = dense.shape
-        if self._rounds and dense.dtype == torch.float32 and _NARROW < width <= _WIDEST and arcs > _WORTH * lines:
-            return Rows.rounded(dense)
-        return Rows(dense)
+        few = not _NARROW < width <= _WIDEST or arcs <= _WORTH * lines
+        return self._rounds and dense.dtype == torch.float32 and not few
 
     def spread(
         self, block: Block, values: Tensor, grad: Tensor, dense: Tensor | None, width: int, symmetric: bool
@@ -253,6 +255,34 @@ class _Dropped(torch.autograd.Function):
         return kernels.drop(key, grads[0].contiguous(), ctx.rows, ctx.drop), None, None, None
 
 
+class SummedNormRelu(torch.autograd.Function):
+    """`units.norm_relu` of sums along arcs: what goes back along them is rounded where it is made."""
+
+    @staticmethod
+    def forward(ctx: Any, product: Tensor, values: Tensor, *others: Any) -> Tensor:
+        """`others` are bias, scale and shift, the sums, the block, dropout and the kernels."""
+        bias, scale, shift, summed, ctx.block, draw, ctx.by = others
+        bias, scale, shift = None if bias is None else bias.contiguous(), scale.contiguous(), shift.contiguous()
+        result, moments = units.norm_relu(summed, (bias, scale, shift), draw)
+        ctx.drop = draw.p if draw is not None else 0.0
+        kept = product.contiguous() if ctx.needs_input_grad[1] else None
+        ctx.save_for_backward(values, kept, summed, bias, scale, result, moments)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        values, product, summed, bias, scale, *made = ctx.saved_tensors
+        (runs, _, width), block = summed.shape, ctx.block
+        rounded = ctx.by.rounds(summed.view(-1, width), block.num_arcs)
+        rows, to_scale, to_shift, to_bias = units.norm_relu_gradient(
+            grads[0].contiguous(), summed, (bias, scale), made, ctx.drop, rounded=rounded
+        )
+        dense = None if product is None else product.view(-1, width)
+        to_values, to_product = sums.spread(block, values, rows, dense)
+        to_parts = None if bias is None else to_bias, to_scale, to_shift
+        return to_product.view(runs, -1, width), to_values, *to_parts, None, None, None, None
+
+
 class _NormRelu(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -268,10 +298,10 @@ class _NormRelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, bias, scale, *made = ctx.saved_tensors
-        to_h, to_scale, to_shift, to_bias = units.norm_relu_gradient(
+        rows, to_scale, to_shift, to_bias = units.norm_relu_gradient(
             grads[0].contiguous(), h, (bias, scale), made, ctx.drop
         )
-        return to_h, None if bias is None else to_bias, to_scale, to_shift, None
+        return rows.numbers.view(h.shape), None if bias is None else to_bias, to_scale, to_shift, None
 
 
 def norm_relu(h: Tensor, parts: tuple[Tensor | None, Tensor, Tensor], draw: units.Draw | None = None) -> Tensor:

@@ -15,18 +15,25 @@ from aceglt.numerics.kernels import Gradients
 
 _NARROW = 16  # columns of an output
 _MANY = 12  # entries of a row, on average, of which more are read at a time
-_LARGEST = 32768.0  # that a rounded number is; float16 ends at 65504
+LARGEST = 32768.0
+"""That a rounded number is; float16 ends at 65504."""
+
+
+@triton.jit
+def scaled(tile, largest):
+    """Rows, each over a factor that makes its largest magnitude that one, and the factors."""
+    factor = tl.maximum(tl.max(tl.abs(tile), axis=1) / largest, 1e-30)
+    return tile / factor[:, None], factor
 
 
 @triton.jit(do_not_specialize=["count"])
-def _round_kernel(out, factors, dense, count, width, LARGEST, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Some rows in float16, each over a factor that makes its largest magnitude the largest one."""
+def _round_kernel(out, factors, dense, count, width, largest, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Some rows in float16."""
     row, offset = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     both = (row < count)[:, None] & (offset < width)[None, :]
     cells = row[:, None] * width + offset[None, :]
-    tile = tl.load(dense + cells, mask=both, other=0.0)
-    factor = tl.maximum(tl.max(tl.abs(tile), axis=1) / LARGEST, 1e-30)
-    tl.store(out + cells, (tile / factor[:, None]).to(tl.float16), mask=both)
+    tile, factor = scaled(tl.load(dense + cells, mask=both, other=0.0), largest)
+    tl.store(out + cells, tile.to(tl.float16), mask=both)
     tl.store(factors + row, factor, mask=row < count)
 
 
@@ -182,14 +189,21 @@ class Rows:
     """[n] that rows are to be multiplied by; None is 1."""
 
     @staticmethod
+    def empty(like: Tensor, rounded: bool) -> Rows:
+        """Of the shape of a matrix."""
+        if not rounded:
+            return Rows(torch.empty_like(like))
+        return Rows(torch.empty_like(like, dtype=torch.float16), like.new_empty(len(like)))
+
+    @staticmethod
     def rounded(dense: Tensor) -> Rows:
         """In float16, with the precision of TF32 (10 bits of mantissa) for what is not small beside the largest number
         of its row: half the traffic."""
-        made = Rows(torch.empty_like(dense, dtype=torch.float16), dense.new_empty(len(dense)))
+        made = Rows.empty(dense, rounded=True)
         wide = triton.next_power_of_2(dense.shape[1])
         lines = max(1, 2048 // wide)
         _round_kernel[(triton.cdiv(len(dense), lines),)](
-            *(made.numbers, made.factors, dense, *dense.shape, _LARGEST, lines, wide), num_warps=4
+            *(made.numbers, made.factors, dense, *dense.shape, LARGEST, lines, wide), num_warps=4
         )
         return made
 
