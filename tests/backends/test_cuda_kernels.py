@@ -104,11 +104,11 @@ def busy_batch(tensor_cores: bool = True) -> GraphBatch:
 
 
 @pytest.mark.parametrize(
-    ("tensor_cores", "size", "most"), [(False, 1.0, 1e-6), *((True, 10.0**k, 2**-11) for k in (-20, 0, 20))]
+    ("tensor_cores", "size", "width", "most"),
+    [(False, 1.0, 40, 1e-6), (True, 1e-20, 40, 2**-11), (True, 1e20, 40, 2**-11), (True, 1.0, 300, 2**-11)],
 )
-@pytest.mark.parametrize("width", [40, 300])
 def test_many_arcs_with_rows_rounded_as_tensor_cores_do(
-    tensor_cores: bool, size: float, most: float, width: int
+    tensor_cores: bool, size: float, width: int, most: float
 ) -> None:
     batch = busy_batch(tensor_cores)
     values, dense = drawn(batch.num_arcs), drawn(140, width, seed=1) * size

@@ -48,7 +48,8 @@ def prune_iteratively(
     while not enough(state):  # line 1
         if state.selected is None:
             state = search.select(state)  # line 2: refined masks M'
-            yield state, None
+            if state.selected is None or state.selected.trained is None:  # else lines 3 and 4 take no time
+                yield state, None
         state, params = search.retrain(state)  # lines 3 and 4: M becomes M', weights are rewound to W_init
         yield state, params
 

@@ -59,7 +59,8 @@ class Selected:
     handed_on: Masks | None = None
     """What the next level starts from, if not these masks."""
     trained: Fit | None = None
-    """Their training, where it was needed to choose them; not kept in a checkpoint, since it can be repeated."""
+    """Their training, where it was needed to choose them; no checkpoint has it, since none is written before the level
+    ends: to repeat it alone would be another batch, whose results differ on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,8 @@ class Planner:
             runs = 1  # each is trained by itself
         footprint, widths = backbone.footprint, backbone.aggregation_widths
         per_node = footprint.per_node * sum(widths) + footprint.at_work * max(widths, default=0)
-        step = footprint.per_edge * part_edges + (per_node + _PER_OUTPUT * self.problem.out_features) * nodes
+        per_node += _PER_OUTPUT * self.problem.out_features + self._summed_features
+        step = footprint.per_edge * part_edges + per_node * nodes
         numbers = (
             _PER_WEIGHT * (backbone.prunable.size + backbone.other.size)
             + _PER_SCORE * graph.num_edges
@@ -172,6 +173,14 @@ class Planner:
         if self.problem.device.type == "cuda":
             total *= _GPU_FACTOR
         return int(total)
+
+    @property
+    def _summed_features(self) -> int:
+        """Numbers of each node that a GPU keeps of dense features summed along arcs (see `backends.layers.Ordered`)."""
+        chain = self.backbone.chain
+        if self.problem.device.type != "cuda" or not chain or chain[0].attends or self.problem.features.sparse:
+            return 0
+        return chain[0].inputs if chain[0].messages and chain[0].inputs <= 2 * chain[0].units else 0
 
     def _part(self, partitions: int) -> tuple[float, float]:
         """About how many nodes and edges a step trains on."""

@@ -27,6 +27,15 @@ def _widened(x):
     return x
 
 
+@triton.jit
+def _tile(h, line, real, width, WIDTH: tl.constexpr):
+    """Some rows of a matrix, where their cells are, and which of these are real."""
+    offset = tl.arange(0, WIDTH)
+    both = real[:, None] & (offset < width)[None, :]
+    cells = line[:, None] * width + offset[None, :]
+    return _widened(tl.load(h + cells, mask=both, other=0.0)), cells, both
+
+
 @triton.jit(do_not_specialize=["count", "hashes", "threshold", "GOLDEN", "MIX_1", "MIX_2"])
 def _narrow_kernel(
     out, mask, h, narrow, count, width, key, rows, scale, hashes, threshold, GOLDEN, MIX_1, MIX_2,
@@ -34,12 +43,9 @@ def _narrow_kernel(
 ):  # fmt: skip
     """Some rows of h · narrowᵀ for one run, of what dropout leaves of h; the mask says where that is above 0."""
     row, run = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
-    offset = tl.arange(0, WIDTH)
+    offset, line = tl.arange(0, WIDTH), run * count + row
     inside = offset < width
-    both = (row < count)[:, None] & inside[None, :]
-    line = run * count + row
-    cells = line[:, None] * width + offset[None, :]
-    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
+    tile, cells, both = _tile(h, line, row < count, width, WIDTH)
     if DROPPED:
         node = row
         if PICKED:
@@ -91,12 +97,9 @@ def _norm_kernel(
 ):  # fmt: skip
     """ReLU of the layer norm of some rows of one run, with the bias before and dropout after it."""
     row, run = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
-    offset = tl.arange(0, WIDTH)
+    offset, line = tl.arange(0, WIDTH), run * count + row
     inside = offset < width
-    both = (row < count)[:, None] & inside[None, :]
-    line = run * count + row
-    cells = line[:, None] * width + offset[None, :]
-    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
+    tile, cells, both = _tile(h, line, row < count, width, WIDTH)
     if BIASED:
         tile += tl.load(bias + run * width + offset, mask=inside, other=0.0)[None, :]
     mean = tl.sum(tile, axis=1) / width
@@ -133,10 +136,8 @@ def _norm_gradient_kernel(
     last = tl.minimum((part + 1) * chunk, count)
     for start in range(part * chunk, last, ROWS):
         row = start + tl.arange(0, ROWS)
-        both = (row < last)[:, None] & inside[None, :]
         line = run * count + row
-        cells = line[:, None] * width + offset[None, :]
-        tile = _widened(tl.load(h + cells, mask=both, other=0.0))
+        tile, cells, both = _tile(h, line, row < last, width, WIDTH)
         if BIASED:
             tile += added[None, :]
         mean = tl.load(moments + line * 2, mask=row < last, other=0.0)
