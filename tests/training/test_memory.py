@@ -155,6 +155,7 @@ def on_gpu(planned: Planner) -> Planner:
     problem: Any = SimpleNamespace(
         graph=planned.problem.graph,
         x=planned.problem.x,
+        features=planned.problem.features,
         view=planned.problem.view,
         out_features=planned.problem.out_features,
         device=torch.device("cuda"),
@@ -167,6 +168,14 @@ def test_everything_at_once_where_it_fits() -> None:
     assert (plan.runs_at_once, plan.checkpoint_blocks, plan.partitions) == (None, False, 1)
     assert plan.fits
     assert str(plan).startswith("full batch: about ")
+
+
+def test_a_gpu_keeps_dense_features_summed_along_arcs() -> None:
+    planned = on_gpu(planner(large_problem(2000, 5000), backbone="gcn", hidden=64))
+    width = planned.problem.x.shape[1]
+    sparse: Any = SimpleNamespace(**{**vars(planned.problem), "features": SimpleNamespace(sparse=True)})
+    without = replace(planned, problem=sparse).needed(3, False, 1)
+    assert planned.needed(3, False, 1) - without >= 3 * 2000 * width * 4
 
 
 def test_less_memory_means_fewer_runs_then_checkpointing_then_parts() -> None:
