@@ -323,6 +323,9 @@ def row_of(rowptr: Tensor) -> Tensor:
 def test_a_narrow_layer(outputs: int, threads: int) -> None:
     h, weight = torch.randn(13, 20, generator=generator(1)), torch.randn(outputs, 20, generator=generator(2))
     torch.testing.assert_close(COMPILED.outputs(h, weight), h @ weight.t())
+    for large in (h.double(), h.double().repeat(400, 20)):  # which is worth a kernel
+        few = weight[:3].t().double().repeat(large.shape[1] // 20, 1)
+        torch.testing.assert_close(CompiledKernels().few_columns(large, few), large @ few)
 
 
 @pytest.mark.usefixtures("double")

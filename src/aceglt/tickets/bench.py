@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,7 @@ from aceglt.numerics.masks import Masks
 from aceglt.searches.sketch import bars
 from aceglt.searches.wording import byte_count, counted, escape, html_table, quantity, text_table
 from aceglt.tickets.applied import as_searched
-from aceglt.tickets.compact import CompactModel, parts_of, seconds
+from aceglt.tickets.compact import CompactModel, parts_of
 from aceglt.tickets.own import compact_of, forward, module_of
 from aceglt.tickets.plain import adjacent, plain_model
 from aceglt.tickets.ticket import Ticket
@@ -324,12 +325,22 @@ def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, s
         for variant, full, taken in zip(variants, ready, times, strict=True):
             inputs = variant.inputs, variant.inputs.around(nodes[:1]), variant.inputs.around(nodes)
             plain: list[Callable[[], Any]] = [partial(variant.run, given) for given in inputs]
-            for trial in plain[1:]:  # of a shape that is new: kernels are chosen once for it, in no user's time
+            for trial in plain[1:]:  # of a shape that is new, which libraries may prepare for
                 trial()
-            taken.append([seconds(trial, device) for trial in (full, *plain)])
+            taken.append([_seconds(trial, device) for trial in (full, *plain)])
     names = ("full", "first", "node", "batch")
     # the first time is a warm-up
     return [dict(zip(names, map(Latency.of, zip(*taken[1:], strict=True)), strict=True)) for taken in times]
+
+
+def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    """What one run takes, until the device has done what it was told."""
+    wait: Callable[[], Any] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    trial()
+    wait()
+    return time.perf_counter() - began
 
 
 def _measured(variant: _Variant, latencies: Mapping[str, Latency], device: torch.device, ticket: Ticket) -> Measured:

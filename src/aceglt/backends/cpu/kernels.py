@@ -161,6 +161,11 @@ class CompiledKernels(Kernels):
         self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
         return out
 
+    def few_columns(self, left: Tensor, dense: Tensor) -> Tensor:
+        if self.computes(left, left.numel()) and _plain(left, dense):
+            return self.outputs(left, dense.t().contiguous())
+        return (dense.t() @ left.t()).t().contiguous()  # reads left row by row
+
     def sparse_by_sparse(self, left: Tensor, right: Tensor) -> Tensor | None:
         values = left.values()
         if not self.computes(values, left.shape[0] * right.shape[1]):
