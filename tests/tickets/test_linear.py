@@ -82,6 +82,11 @@ def test_features_are_made_sparse_where_that_is_cheaper(density: float, units: i
     assert made.to_dense().equal(x)
 
 
+def test_few_rows_of_wide_features_read_few_rows_of_the_weight() -> None:
+    assert choose_input(random(6, 4000, 0.01), torch.arange(4000), 512, once=True).layout == torch.sparse_csr
+    assert choose_input(random(6, 40, 0.01), torch.arange(40), 512, once=True).layout == torch.strided
+
+
 def test_features_that_arcs_would_sum_stay_dense() -> None:
     x, read = random(4000, 100, 0.1), torch.arange(100)
     assert choose_input(x, read, 512).layout == torch.sparse_csr

@@ -18,14 +18,15 @@ from aceglt.numerics.csr import as_csr, take_columns, to_csr
 
 # What one entry of x costs, in nanoseconds of a core with AVX-512; what counts are the ratios.
 _READ, _MULTIPLIED = 0.4, 1 / 44  # in a dense product, and for each unit
+_LOADED = 0.4  # a dense weight, however few rows x has
 _GATHERED = 1 / 15  # per unit: a non-zero times a row of weights, or an arc times a row of units
 _SEEN, _FOUND = 0.7, 10.0  # to be compared with 0, and what a non-zero costs then
 _COPIED, _MOVED = 1.0, 10.0  # with a selection of columns, dense, and a non-zero of a CSR matrix
 _STARTED, _SCATTERED = 12.0, 0.85  # a non-zero times a sparse row of weights, and for each of these
 _CLEAR = 0.8  # of the time of the simpler way, that the other must take to be chosen
 _SPARSE, _SPARSE_ON_GPU = 0.3, 0.03  # share of non-zeros up to which a sparse x may be faster
-_SMALL = 1 << 25  # multiply-adds below which x is not worth a look
-_LIGHT, _LIGHT_ONCE = 1 << 32, 1 << 33  # the same on a GPU, which waits for a look, and for one pass
+_BEGUN = 1.5e5  # what it takes to begin with a sparse x
+_LIGHT, _LIGHT_ONCE = 1 << 32, 1 << 33  # multiply-adds up to which a GPU, which waits for a look, takes none at x
 _SAMPLE = 64  # rows of x that say how sparse it is
 _COLUMNS = 16  # below which a dense product has a kernel of its own on the CPU
 
@@ -146,11 +147,12 @@ def _sparse_on_gpu(x: Tensor, units: int, once: bool) -> bool:
 
 def _sparse_on_cpu(x: Tensor, units: int, once: bool, spared: float) -> tuple[bool, float]:
     """Whether x is better made sparse, and what an entry of it costs then."""
-    dense = _READ + _MULTIPLIED * units
-    if x.numel() * units < _SMALL:
+    dense = _READ + _MULTIPLIED * units + _LOADED * units / max(1, len(x))
+    begun = _BEGUN / max(1, x.numel())
+    if _CLEAR * dense < begun:  # not worth a look
         return False, dense
     density = _density(x)
-    sparse = _GATHERED * (density * units + spared) + (_SEEN + _FOUND * density if once else 0.0)
+    sparse = begun + _GATHERED * (density * units + spared) + (_SEEN + _FOUND * density if once else 0.0)
     return (True, sparse) if density < _SPARSE and sparse < _CLEAR * dense else (False, dense)
 
 
