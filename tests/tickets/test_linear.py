@@ -102,3 +102,15 @@ def test_for_one_pass_columns_are_selected_where_most_are_unread(density: float)
         assert choose_input(given, most, 512, once=True, whole=True).to_dense().equal(x)
         assert choose_input(given, most, 512, once=True).to_dense().equal(x[:, most])
         assert choose_input(given, most, 512).to_dense().equal(x[:, most])
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_features_as_they_are_where_the_product_is_light() -> None:
+    x, most, few = random(4000, 500, 0.01).cuda(), torch.arange(1, 500).cuda(), torch.arange(0, 500, 20).cuda()
+    assert choose_input(x, most, 512, once=True, whole=True) is x
+    assert choose_input(x, few, 512, once=True, whole=True).equal(x[:, few])
+    assert choose_input(x, few, 16, once=True, whole=True) is x
+    for once in (False, True):
+        made = choose_input(x, most, 1 << 14, once)
+        assert made.layout == torch.sparse_csr
+        assert made.to_dense().equal(x[:, most])

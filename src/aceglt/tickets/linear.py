@@ -27,6 +27,7 @@ _CLEAR = 0.8  # of the time of the simpler way, that the other must take to be c
 _SPARSE, _SPARSE_ON_GPU = 0.3, 0.03  # share of non-zeros up to which a sparse x may be faster
 _BEGUN = 1.5e5  # what it takes to begin with a sparse x
 _LIGHT, _LIGHT_ONCE = 1 << 32, 1 << 33  # multiply-adds up to which a GPU, which waits for a look, takes none at x
+_LAUNCHED = 1 << 28  # multiply-adds that a GPU does while it is told to select columns
 _SAMPLE = 64  # rows of x that say how sparse it is
 _COLUMNS = 16  # below which a dense product has a kernel of its own on the CPU
 
@@ -130,7 +131,8 @@ def choose_input(
         columns = None if whole and once and not moved else columns
         return _selected(x, columns) if sparse else _selected(x.to_dense(), columns)
     if x.is_cuda:
-        sparse, each = _sparse_on_gpu(x, units, once), _COPIED if once and x.numel() * units > _LIGHT_ONCE else 0.0
+        sparse, unread = _sparse_on_gpu(x, units, once), len(x) * (total - len(features)) * units
+        each = _READ + _MULTIPLIED * units if unread > _LAUNCHED else 0.0
     else:
         sparse, each = _sparse_on_cpu(x, units, once, spared / max(1, total))
     if whole and once and _COPIED * len(features) > _CLEAR * each * (total - len(features)):
