@@ -328,6 +328,16 @@ def test_a_narrow_layer(outputs: int, threads: int) -> None:
         torch.testing.assert_close(CompiledKernels().few_columns(large, few), large @ few)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 64, 200])
+def test_a_product_with_a_sparse_weight(rows: int, dtype: torch.dtype, threads: int) -> None:
+    x, weight = (torch.randn(shape, generator=generator(1), dtype=dtype) for shape in ((rows, 20), (20, 30)))
+    weight *= torch.rand(20, 30, generator=generator(2)) < 0.2
+    made = COMPILED.by_sparse(x, to_csr(weight.t().contiguous()))
+    torch.testing.assert_close(made, x @ weight)
+    assert PLAIN.by_sparse(x, to_csr(weight.t().contiguous())) is None
+
+
 @pytest.mark.usefixtures("double")
 def test_the_order_of_a_narrow_product_changes_neither_it_nor_its_gradients() -> None:
     h, weight = (torch.randn(shape, generator=generator(1)).requires_grad_() for shape in ((2, 6, 5), (2, 5, 2)))

@@ -44,6 +44,10 @@ class Kernels:
         """left · right, both CSR, as a dense matrix; None where there is no shorter way than with a dense right."""
         return None
 
+    def by_sparse(self, left: Tensor, transposed: Tensor) -> Tensor | None:
+        """left · the transpose of a CSR matrix, all but that dense; None where there is no faster way than dense."""
+        return None
+
     def nonzeros(self, dense: Tensor) -> Tensor | None:
         """A dense matrix as CSR, as `numerics.csr.to_csr` makes it; None where there is no faster way."""
         return None

@@ -95,9 +95,8 @@ class CompactModel(TicketModel):
             graph: ArcGraph = ArcBatch(edge_index, x.shape[0], self.directed, attr, weight, x.dtype)
         else:
             graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, weight, x.dtype)
-        x, units = x if x.layout == torch.strided else as_csr(x), sum(part.weight.shape[1] for part in first)
-        whole, spared = first[0].places is not None, self._spared(edge_index.shape[1] / max(1, len(x)))
-        return Inputs(choose_input(x, self.features, units, once, whole, spared), graph)
+        x, spared = x if x.layout == torch.strided else as_csr(x), self._spared(edge_index.shape[1] / max(1, len(x)))
+        return Inputs(choose_input(x, self.features, first, once, spared), graph)
 
     def _spared(self, degree: float) -> float:
         """Multiplications per node that are spared by summing dense features along arcs, and not units."""

@@ -19,6 +19,7 @@ from aceglt.numerics.csr import as_csr, take_columns, to_csr
 # What one entry of x costs, in nanoseconds of a core with AVX-512; what counts are the ratios.
 _READ, _MULTIPLIED = 0.4, 1 / 44  # in a dense product, and for each unit
 _LOADED = 0.4  # a dense weight, however few rows x has
+_TRANSPOSED, _ADDED = 1.8, 1 / 22  # in a product with a sparse weight, as is one of the output, and per weight
 _GATHERED = 1 / 15  # per unit: a non-zero times a row of weights, or an arc times a row of units
 _SEEN, _FOUND = 0.7, 10.0  # to be compared with 0, and what a non-zero costs then
 _COPIED, _MOVED = 1.0, 10.0  # with a selection of columns, dense, and a non-zero of a CSR matrix
@@ -30,6 +31,7 @@ _LIGHT, _LIGHT_ONCE = 1 << 32, 1 << 33  # multiply-adds up to which a GPU, which
 _LAUNCHED = 1 << 28  # multiply-adds that a GPU does while it is told to select columns
 _SAMPLE = 64  # rows of x that say how sparse it is
 _COLUMNS = 16  # below which a dense product has a kernel of its own on the CPU
+_ROWS = 256  # of x, from which on they are transposed for a sparse weight
 
 
 class PrunedLinear(Linear):
@@ -75,23 +77,42 @@ class PrunedLinear(Linear):
     def _choose(self, block: Tensor) -> str:
         units, on_cpu = self.weight.shape[1], block.device.type == "cpu"
         if block.layout == torch.strided:
-            return "narrow" if on_cpu and units < _COLUMNS else "dense"
-        if on_cpu and _STARTED < _CLEAR * _GATHERED * units:
-            alive = self._kept("alive", lambda: int(torch.count_nonzero(self.weight)) / max(1, len(self.weight)))
-            if _STARTED + _SCATTERED * alive < _CLEAR * _GATHERED * units:
-                return "sparse both"
-        return "sparse input"
+            if on_cpu and units < _COLUMNS:
+                return "narrow"
+            return "sparse weight" if on_cpu and self._pays(*block.shape) else "dense"
+        each = _STARTED + _SCATTERED * self._alive / max(1, len(self.weight)) if on_cpu else 0.0
+        return "sparse both" if on_cpu and each < _CLEAR * _GATHERED * units else "sparse input"
+
+    @property
+    def _alive(self) -> int:
+        found: int = self._kept("alive", lambda: int(torch.count_nonzero(self.weight)))
+        return found
+
+    def _pays(self, rows: int, inputs: int) -> bool:
+        """Whether a sparse weight clearly pays for so many rows of dense inputs."""
+        return rows >= _ROWS and self._sparse_cost(inputs) < _CLEAR * self._dense_cost(inputs)
+
+    def _dense_cost(self, inputs: int) -> float:
+        return inputs * (_READ + _MULTIPLIED * self.weight.shape[1])
+
+    def _sparse_cost(self, inputs: int) -> float:
+        return _TRANSPOSED * (inputs + self.weight.shape[1]) + _ADDED * self._alive
+
+    def cost(self, rows: int, inputs: int) -> float:
+        """Of a row of so many dense inputs, on the CPU."""
+        loaded = _LOADED * inputs * self.weight.shape[1] / max(1, rows)
+        return self._sparse_cost(inputs) if self._pays(rows, inputs) else self._dense_cost(inputs) + loaded
 
     def _multiply(self, kernel: str, block: Tensor, weight: Tensor, first: int) -> Tensor:
         by = kernels(block.device.type)
         if kernel == "narrow":
             return by.few_columns(block, weight)
+        made, rows = None, f"{first}, {len(weight)}"
         if kernel == "sparse both":
-            sparse = self._kept(f"sparse {first}, {len(weight)}", lambda: to_csr(weight))
-            made = by.sparse_by_sparse(block, sparse)
-            if made is not None:
-                return made
-        return by.product(block, weight)
+            made = by.sparse_by_sparse(block, self._kept(f"sparse {rows}", lambda: to_csr(weight)))
+        elif kernel == "sparse weight":
+            made = by.by_sparse(block, self._kept(f"transposed {rows}", lambda: to_csr(weight.t().contiguous())))
+        return by.product(block, weight) if made is None else made
 
     def _rows(self, first: int, count: int) -> Tensor:
         """The weight's rows for inputs that are a part of all, all, or all features."""
@@ -118,12 +139,12 @@ class PrunedLinear(Linear):
 
 
 def choose_input(
-    x: Tensor, features: Tensor, units: int, once: bool = False, whole: bool = False, spared: float = 0.0
+    x: Tensor, features: Tensor, parts: Sequence[PrunedLinear], once: bool = False, spared: float = 0.0
 ) -> Tensor:
-    """The features that are read of x [N, F], dense or CSR as it takes less time to multiply them with a weight of so
-    many units, and to make them if they serve `once`. Then all of them stay where `whole` allows it and a copy of some
-    would take longer. `spared` says how many multiplications with arcs per node dense features spare."""
-    total = x.shape[1]
+    """The features that are read of x [N, F], dense or CSR as it takes less time to multiply them with the parts'
+    weights, and to make them if they serve `once`. Then all of them stay where the parts take them all and a copy of
+    some would take longer. `spared` says how many multiplications with arcs per node dense features spare."""
+    total, units, whole = x.shape[1], sum(part.weight.shape[1] for part in parts), parts[0].places is not None
     columns = None if len(features) == total else features
     if x.layout != torch.strided:
         sparse = x.values().numel() <= 0.5 * x.numel()
@@ -134,7 +155,8 @@ def choose_input(
         sparse, unread = _sparse_on_gpu(x, units, once), len(x) * (total - len(features)) * units
         each = _READ + _MULTIPLIED * units if unread > _LAUNCHED else 0.0
     else:
-        sparse, each = _sparse_on_cpu(x, units, once, spared / max(1, total))
+        dense = sum(part.cost(len(x), total) for part in parts) / max(1, total)
+        sparse, each = _sparse_on_cpu(x, units, once, spared / max(1, total), dense)
     if whole and once and _COPIED * len(features) > _CLEAR * each * (total - len(features)):
         columns = None
     if sparse and not once:  # no dense copy, which may be large
@@ -147,9 +169,8 @@ def _sparse_on_gpu(x: Tensor, units: int, once: bool) -> bool:
     return x.numel() * units > (_LIGHT_ONCE if once else _LIGHT) and _density(x) < _SPARSE_ON_GPU
 
 
-def _sparse_on_cpu(x: Tensor, units: int, once: bool, spared: float) -> tuple[bool, float]:
-    """Whether x is better made sparse, and what an entry of it costs then."""
-    dense = _READ + _MULTIPLIED * units + _LOADED * units / max(1, len(x))
+def _sparse_on_cpu(x: Tensor, units: int, once: bool, spared: float, dense: float) -> tuple[bool, float]:
+    """Whether x is better made sparse, and what an entry of it costs then; `dense` is what it costs as it is."""
     begun = _BEGUN / max(1, x.numel())
     if _CLEAR * dense < begun:  # not worth a look
         return False, dense
