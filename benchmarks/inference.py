@@ -4,7 +4,8 @@ Speed depends on how many weights, units and features are left, so masks keep of
 least (`--balance` as by default), at random. Drawn over all weights at once, most hidden units would lose every weight
 to the few outputs, and the ticket would be fast for that reason. With --graphs, one table over ten graphs: is a ticket
 ever slower than the dense model, or than PyG's? With --units, whole hidden units are pruned. With --tickets, tickets
-that searches found are measured instead. The record is written after each measurement.
+that searches found are measured instead. Features are dense, as PyG's models read them. The record is written after
+each measurement.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def main() -> None:
             choices.json.write_text(json.dumps({"command": sys.argv[1:], **record}, indent=1) + "\n")
 
     tickets = {path.stem: Ticket.load(path) for path in choices.tickets}
-    found = {name: (ticket.load_data(), ticket) for name, ticket in tickets.items()}
+    found = {name: (ticket.load_data().dense(), ticket) for name, ticket in tickets.items()}
     for name, (data, ticket) in (found or ({} if choices.graphs else cases())).items():
         if choices.only not in name:
             continue

@@ -323,6 +323,19 @@ def row_of(rowptr: Tensor) -> Tensor:
 def test_a_narrow_layer(outputs: int, threads: int) -> None:
     h, weight = torch.randn(13, 20, generator=generator(1)), torch.randn(outputs, 20, generator=generator(2))
     torch.testing.assert_close(COMPILED.outputs(h, weight), h @ weight.t())
+    for large in (h.double(), h.double().repeat(400, 20)):  # which is worth a kernel
+        few = weight[:3].t().double().repeat(large.shape[1] // 20, 1)
+        torch.testing.assert_close(CompiledKernels().few_columns(large, few), large @ few)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 64, 200])
+def test_a_product_with_a_sparse_weight(rows: int, dtype: torch.dtype, threads: int) -> None:
+    x, weight = (torch.randn(shape, generator=generator(1), dtype=dtype) for shape in ((rows, 20), (20, 30)))
+    weight *= torch.rand(20, 30, generator=generator(2)) < 0.2
+    made = COMPILED.by_sparse(x, to_csr(weight.t().contiguous()))
+    torch.testing.assert_close(made, x @ weight)
+    assert PLAIN.by_sparse(x, to_csr(weight.t().contiguous())) is None
 
 
 @pytest.mark.usefixtures("double")

@@ -534,6 +534,23 @@ def test_a_folder_that_is_no_run_is_not_called_missing(tmp_path: Path) -> None:
         assert "neither a ticket file nor a run directory" in _refused(name, tmp_path)
 
 
+def test_a_graph_in_place_of_a_ticket_is_called_one(tmp_path: Path) -> None:
+    assert "is a graph; name a ticket or a run, and the graph with --dataset" in _refused("bench", npz(tmp_path))
+    archive = shutil.copy(npz(tmp_path), tmp_path / "ticket.safetensors")
+    assert "it is a zip archive, such as an .npz file" in _refused("bench", archive)
+
+
+def test_a_ticket_of_a_run_without_a_winner_is_used_with_a_note(run: Path) -> None:
+    results = json.loads((run / "results.json").read_text())
+    for wins, noted in ((True, False), (False, True)):
+        for level in results["levels"]:
+            level["winning"]["strict"] = wins
+        (run / "results.json").write_text(json.dumps(results))
+        arguments = "--dataset", run.parent / "tiny.npz", "--repeats", "1", "--device", "cpu"
+        npz(run.parent)
+        assert ("note: no level wins" in _run("bench", run, *arguments).stderr) == noted
+
+
 # help and version
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import torch
 from search_samples import graph
 from ticket_samples import BACKBONES, DEEP, alive_arcs, assert_close, masked_outputs, random_ticket
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aceglt.backbones import portable
 from aceglt.backbones.portable import LayerSpec, TicketModel
 from aceglt.errors import DataError
-from aceglt.tickets import compact
-from aceglt.tickets.compact import CompactModel, MeasuredLinear
+from aceglt.numerics.masks import Masks
+from aceglt.tickets.compact import CompactModel
 from aceglt.tickets.shrink import shrink
 
 
@@ -54,32 +56,38 @@ def test_weights_that_are_loaded_into_a_model_that_has_run_are_used() -> None:
     assert_close(model(x, arcs), 4 * before, 1e-5)
 
 
-@pytest.mark.parametrize("kernel", ["dense", "narrow", "sparse weight", "sparse input"])
-@pytest.mark.parametrize("backbone", BACKBONES)
+class Operations(TorchDispatchMode):
+    """Counts what torch is told to do: on a GPU, a launch each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backbone", [*BACKBONES, *DEEP])
+def test_a_pass_takes_no_more_operations_than_one_of_the_dense_model(backbone: str) -> None:
+    ticket, x = random_ticket(backbone, 0.3), features(1.0)
+    counts = []
+    for one in (replace(ticket, masks=Masks.full(1, ticket.masks.total)), ticket):
+        model, arcs = one.model(), alive_arcs(one)
+        with Operations() as operations:
+            model(x, arcs)
+        counts.append(operations.count)
+    assert counts[1] <= counts[0]
+
+
+@pytest.mark.parametrize("backbone", [*BACKBONES, *DEEP])
 @pytest.mark.usefixtures("double")
-def test_every_kernel_gives_the_same(backbone: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(shape: tuple[object, ...], *_: object) -> str:
-        if shape[0] == "input":
-            return "sparse" if kernel == "sparse input" else "dense"
-        return kernel if ("sparse input" in shape) == (kernel == "sparse input") else "dense"
-
-    monkeypatch.setattr(compact, "fastest", choose)
-    ticket, x = random_ticket(backbone, 0.05), features(0.2)
-    model = ticket.model()
-    assert len(model.features) < 6
-    assert_close(model(x, alive_arcs(ticket)), masked_outputs(ticket, x), 1e-9)
-    assert next(iter(model.kernels.values())) == kernel
-
-
-def test_a_sparse_weight_times_sparse_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact, "fastest", lambda *_: "sparse both")
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.rand(shape, generator=generator) for shape in ((300, 40), (40, 256)))
-    x, weight = x * (x < 0.1), weight * (weight < 0.05)
-    layer = MeasuredLinear(weight, None)
-    assert_close(layer([x.to_sparse_csr()]), x @ weight, 1e-5)
-    assert layer.used == ["sparse both"]
-    assert [copy.layout for copy in layer.copies] == [torch.sparse_csr]
+def test_sparse_features_give_the_same(backbone: str) -> None:
+    ticket, x = random_ticket(backbone, 0.3), features(0.2)
+    model, arcs, wanted = ticket.model(), alive_arcs(ticket), masked_outputs(ticket, x)
+    assert_close(model(x.to_sparse_csr(), arcs), wanted, 1e-9)
+    assert "sparse input" in model.kernels.values()
+    assert_close(model.run(model.prepare(x.to_sparse_csr(), arcs)), wanted, 1e-9)
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
@@ -93,7 +101,6 @@ def test_a_few_unread_features_go_where_inputs_are_prepared(
     model, arcs, wanted = ticket.model(), alive_arcs(ticket), masked_outputs(ticket, x)
     prepared = model.prepare(x, arcs)
     assert (prepared.x.shape[1], x.shape[1]) == (5, 6)
-    assert model.layers[0].entry.choose_input(x, model.features, once=True).shape[1] == 6
     for made in (model(x, arcs), model(x.to_sparse_csr(), arcs), model.run(prepared)):
         assert_close(made, wanted, 1e-5)
 
@@ -188,24 +195,6 @@ def test_prepared_inputs_give_the_same_any_number_of_times() -> None:
     first = model.run(inputs)
     assert model.run(inputs).equal(first)
     torch.testing.assert_close(model(x, arcs), first)
-
-
-def test_a_shape_is_measured_once() -> None:
-    calls: list[str] = []
-    trials = {"slow": lambda: calls.append("slow") or sum(range(100_000)), "fast": lambda: calls.append("fast")}
-    device, shape = torch.device("cpu"), ("a shape that no other test has",)
-    assert compact.fastest(shape, device, lambda: trials) == "fast"
-    timed = len(calls)
-    assert compact.fastest(shape, device, lambda: trials) == "fast"
-    assert len(calls) == timed > 0
-
-
-def test_the_choice_of_an_input_is_remembered_without_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear, x = MeasuredLinear(torch.rand(6, 3), None), features(0.2)
-    read = torch.arange(6)
-    linear.choose_input(x, read)
-    monkeypatch.setattr(linear, "_multiply", None)  # would fail if it were called
-    linear.choose_input(x, read)
 
 
 @pytest.mark.parametrize("shape", [(24, 5), (24,)])

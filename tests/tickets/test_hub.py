@@ -143,6 +143,16 @@ def test_a_folder_that_is_missing_is_not_looked_for_on_a_hub(name: str, monkeypa
         Ticket.from_pretrained(name)
 
 
+def test_a_missing_folder_beside_others_is_not_looked_for_on_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.chdir(tmp_path)
+    Path("zoo").mkdir()
+    with pytest.raises(TicketError, match="there is no such folder in zoo"):
+        Ticket.from_pretrained("zoo/missing")
+
+
 @pytest.mark.parametrize(
     ("dataset", "shown"),
     [("/home/me/secret/mine.npz", 'load("mine.npz")'), ("cora", 'load("cora")'), ("data", "data = ...")],

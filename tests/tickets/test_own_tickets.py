@@ -82,6 +82,8 @@ def test_bench_compares_the_module_with_itself() -> None:
     assert [row.variant for row in found.rows] == ["dense", "ticket"]
     assert found["ticket"].edges < found["dense"].edges
     assert "as fast as dense" in repr(found)
+    assert "dense is your own module with nothing pruned" in repr(found)
+    assert (found["ticket"].parameters, found["dense"].parameters) == (ticket.masks.alive.weights, ticket.total.weights)
 
 
 def test_another_model_is_refused_in_one_line() -> None:

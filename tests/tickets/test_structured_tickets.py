@@ -21,7 +21,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.features import Features
 from aceglt.numerics.masks import Masks
 from aceglt.pruning.structure import build_units
-from aceglt.tickets.compact import MeasuredLinear
+from aceglt.tickets.linear import PrunedLinear
 
 BACKBONES = ("gcn", "sage", "gin", "gat")
 NORMS = ("none", "layer", "batch")
@@ -97,7 +97,7 @@ def test_traced_networks_agree(case: str, format: str, tmp_path: Path) -> None:
 def test_no_weight_of_the_compact_model_is_dead(case: str) -> None:
     ticket = ticket_of(case)
     model = ticket.model()
-    parts = [part for part in model.modules() if isinstance(part, MeasuredLinear)]
+    parts = [part for part in model.modules() if isinstance(part, PrunedLinear)]
     assert sum(part.weight.numel() for part in parts) < ticket.masks.total.weights * 0.6  # with attention
     assert all(bool((part.weight != 0).all()) for part in parts)
     model(graph().x, alive_arcs(ticket))

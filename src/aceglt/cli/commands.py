@@ -218,16 +218,22 @@ def _ticket(path: Path) -> Ticket:
     """A ticket by its file or the folder that holds it, or the best of a run by the run's folder."""
     from aceglt.report.terminal import best_tickets
     from aceglt.runs.directory import is_run, results_of
+    from aceglt.searches.statistics import best_level
     from aceglt.tickets.ticket import Ticket
 
     path = _file_of(path)
     if path.is_dir() and not is_run(path):
         raise ConfigError(f"{path} is neither a ticket file nor a run directory; a sweep has its runs in runs/")
+    if path.suffix == ".npz":
+        raise ConfigError(f"{path} is a graph; name a ticket or a run, and the graph with --dataset {path}")
     if not is_run(path):
         return Ticket.load(path)
-    found = best_tickets(path, results_of(path))
+    results = results_of(path)
+    found = best_tickets(path, results)
     if not found:
         raise ConfigError(f"{path}: the run keeps no ticket; search with --tickets best or all")
+    if best_level(results) is None:
+        say(f"note: no level wins (strict); {found[0]}, of the last level kept, is used", errors)
     return Ticket.load(found[0])
 
 

@@ -64,8 +64,11 @@ def read_tensors(
         other = "is a folder; name the file in it" if path.is_dir() else "not a regular file"
         raise error(f"{path}: {other if os.path.lexists(path) else 'no such file'}")
     try:
-        with open(path, "rb") as header:
-            if int.from_bytes(header.read(8), "little") > text_bytes():
+        with open(path, "rb") as file_start:
+            header = file_start.read(8)
+            if header.startswith(b"PK"):  # which would be a length
+                raise ValueError("it is a zip archive, such as an .npz file")
+            if int.from_bytes(header, "little") > text_bytes():
                 raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}

@@ -36,8 +36,16 @@ class Kernels:
             out = dense.new_empty(left.shape[0], dense.shape[1])
         return torch.addmm(out, left, dense, beta=0, out=out)  # the plain operator would clear and copy the output
 
+    def few_columns(self, left: Tensor, dense: Tensor) -> Tensor:
+        """left · dense, both dense, for inference; dense has fewer than 16 columns."""
+        return left @ dense
+
     def sparse_by_sparse(self, left: Tensor, right: Tensor) -> Tensor | None:
         """left · right, both CSR, as a dense matrix; None where there is no shorter way than with a dense right."""
+        return None
+
+    def by_sparse(self, left: Tensor, transposed: Tensor) -> Tensor | None:
+        """left · the transpose of a CSR matrix, all but that dense; None where there is no faster way than dense."""
         return None
 
     def nonzeros(self, dense: Tensor) -> Tensor | None:

@@ -80,7 +80,7 @@ def _kept(ticket: Ticket, data: Any, edge_index: Tensor, unseen: str) -> Tensor:
             "number, so apply the ticket before taking a part of the graph"
         )
     if unseen == "error":
-        ticket.check_structure(_searched(ticket, data, edge_index, numbers))
+        _check(ticket, _searched(ticket, data, edge_index, numbers))
     stays = unseen == "keep" or (unseen == "error" and task == "inductive")
     alive = ticket.masks.edges[0]
     if numbers is None:
@@ -91,6 +91,16 @@ def _kept(ticket: Ticket, data: Any, edge_index: Tensor, unseen: str) -> Tensor:
     kept = torch.full((edge_index.shape[1],), stays)
     kept[seen] = ticket.graph.expand(alive, edges[:, seen], stays and ticket.whole is None)
     return kept & _unseen_kept(ticket, data, edge_index) if unseen == "error" else kept
+
+
+def _check(ticket: Ticket, graph: Graph) -> None:
+    try:
+        ticket.check_structure(graph)
+    except TicketError as problem:
+        if graph.num_nodes < ticket.graph.num_nodes:
+            raise
+        hint = "apply and predict take it with unseen='keep' or 'drop' (--unseen), for edges that the search never saw"
+        raise TicketError(f"{problem}; {hint}") from None
 
 
 def _unseen_kept(ticket: Ticket, data: Any, edge_index: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,7 @@ from aceglt.numerics.masks import Masks
 from aceglt.searches.sketch import bars
 from aceglt.searches.wording import byte_count, counted, escape, html_table, quantity, text_table
 from aceglt.tickets.applied import as_searched
-from aceglt.tickets.compact import CompactModel, parts_of, seconds
+from aceglt.tickets.compact import CompactModel, parts_of
 from aceglt.tickets.own import compact_of, forward, module_of
 from aceglt.tickets.plain import adjacent, plain_model
 from aceglt.tickets.ticket import Ticket
@@ -61,6 +62,7 @@ class Measured:
     variant: str
     macs: int
     parameters: int
+    """Weights that may be pruned and are not; biases and others that never are do not count."""
     edges: int
     file_bytes: int
     """Of the weights in a file; of a ticket, the whole file."""
@@ -87,6 +89,8 @@ class Benchmark:
     repeats: int
     kernels: Mapping[str, str]
     """Which kernel each product of the ticket's model ran on."""
+    own: bool = False
+    """Whether dense is the user's own module, beside which there is no PyG model of the same shape."""
 
     def __getitem__(self, variant: str) -> Measured:
         return next(row for row in self.rows if row.variant == variant)
@@ -124,11 +128,12 @@ class Benchmark:
             return " and ".join(f"{self.speedup(name, what=what):.1f}× as fast as {called[name]}" for name in over)
 
         fewer = self["dense"].macs / self["ticket"].macs
-        prepared = " (model.prepare)" if "pyg" in over else ""  # a module of one's own has no such function
+        prepared = "" if self.own else " (model.prepare)"  # a module of one's own has no such function
         measured = f"ms: median (95 %) of {self.repeats} on {self.device}, {counted(self.threads, 'thread')}."
         return [
             f"From plain tensors, the ticket is {faster('first')} (MACs: {fewer:.1f}×).",
             f"With inputs prepared once{prepared}, {faster('full')}.",
+            *(["dense is your own module with nothing pruned; it is the baseline, and there is no other."] * self.own),
             measured,
         ]
 
@@ -175,7 +180,7 @@ def benchmark(
         latencies = _measure(variants, target, repeats, seed)
         rows = [_measured(*each, target, ticket) for each in zip(variants, latencies, strict=True)]
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else platform.processor() or "cpu"
-    return Benchmark(rows, name, torch.get_num_threads(), repeats, {} if own else model.kernels)
+    return Benchmark(rows, name, torch.get_num_threads(), repeats, {} if own else model.kernels, own)
 
 
 class _Inputs(NamedTuple):
@@ -241,7 +246,6 @@ class _Variant:
     """A forward pass from plain inputs."""
     prepare: Callable[[_Inputs], Callable[[], Tensor]]
     """A function that runs a forward pass on these inputs."""
-    parameters: int
     weight_bytes: Callable[[], int]
     file_bytes: int
 
@@ -249,8 +253,8 @@ class _Variant:
     def of(cls, name: str, inputs: _Inputs, run: Any, prepare: Any, weights: Mapping[str, Tensor]) -> _Variant:
         """A variant whose file would hold these weights."""
         file_bytes = len(save({name: part.contiguous() for name, part in weights.items()}))
-        count, size = (sum(each) for each in zip(*((w.numel(), w.nbytes) for w in weights.values()), strict=True))
-        return cls(name, inputs, run, prepare, count, lambda: size, file_bytes)
+        size = sum(part.nbytes for part in weights.values())
+        return cls(name, inputs, run, prepare, lambda: size, file_bytes)
 
 
 def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.device, pyg: bool) -> list[_Variant]:
@@ -269,14 +273,7 @@ def _variants(ticket: Ticket, model: CompactModel, data: Any, device: torch.devi
     return [
         *([_plain_variant(ticket, inputs.dense(), device)] if pyg else []),
         replace(_Variant.of("dense", inputs, *_ways(dense), weights), weight_bytes=lambda: dense.nbytes),
-        _Variant(
-            "ticket",
-            pruned,
-            *_ways(model),
-            ticket.masks.alive.weights + ticket.trained.other.numel(),
-            lambda: model.nbytes,
-            file_bytes,
-        ),
+        _Variant("ticket", pruned, *_ways(model), lambda: model.nbytes, file_bytes),
     ]
 
 
@@ -324,20 +321,30 @@ def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, s
         for variant, full, taken in zip(variants, ready, times, strict=True):
             inputs = variant.inputs, variant.inputs.around(nodes[:1]), variant.inputs.around(nodes)
             plain: list[Callable[[], Any]] = [partial(variant.run, given) for given in inputs]
-            for trial in plain[1:]:  # of a shape that is new: kernels are chosen once for it, in no user's time
+            for trial in plain[1:]:  # of a shape that is new, which libraries may prepare for
                 trial()
-            taken.append([seconds(trial, device) for trial in (full, *plain)])
+            taken.append([_seconds(trial, device) for trial in (full, *plain)])
     names = ("full", "first", "node", "batch")
     # the first time is a warm-up
     return [dict(zip(names, map(Latency.of, zip(*taken[1:], strict=True)), strict=True)) for taken in times]
 
 
+def _seconds(trial: Callable[[], Any], device: torch.device) -> float:
+    """What one run takes, until the device has done what it was told."""
+    wait: Callable[[], Any] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    trial()
+    wait()
+    return time.perf_counter() - began
+
+
 def _measured(variant: _Variant, latencies: Mapping[str, Latency], device: torch.device, ticket: Ticket) -> Measured:
-    inputs = variant.inputs
+    inputs, pruned = variant.inputs, variant.name == "ticket"
     return Measured(
         variant=variant.name,
-        macs=ticket.sizes["macs" if variant.name == "ticket" else "dense_macs"],
-        parameters=variant.parameters,
+        macs=ticket.sizes["macs" if pruned else "dense_macs"],
+        parameters=(ticket.masks.alive if pruned else ticket.total).weights,
         edges=Graph.from_edge_index(inputs.edge_index.cpu(), len(inputs.x), ticket.graph.directed).num_edges,
         file_bytes=variant.file_bytes,
         memory_bytes=inputs.nbytes + _peak_bytes(partial(variant.run, inputs), device) + variant.weight_bytes(),

@@ -1,35 +1,24 @@
-"""The compact model: a ticket's network without what is dead, with the fastest kernel that this machine has for it."""
+"""The compact model: a ticket's network without what is dead, with the fastest kernels for what is left."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Linear, ResidualBlock, Spec, TicketModel
+from aceglt.backbones.portable import SELF_LOOPS, ArcGraph, EdgeMap, Layer, Spec, TicketModel
 from aceglt.backends import kernels
 from aceglt.errors import DataError
 from aceglt.numerics import ops
-from aceglt.numerics.csr import as_csr, stored_bytes, take_columns, to_csr
+from aceglt.numerics.csr import as_csr, stored_bytes
 from aceglt.numerics.graph import Graph
 from aceglt.problems.checks import check_edges
+from aceglt.tickets.linear import PrunedLinear, choose_input
 from aceglt.tickets.shrink import shrink
-
-_TRIALS, _BRIEF = 3, 0.03  # rounds of trials, and seconds that they take together at least
-_CLEAR = 0.9  # of the time of the first trial, that another must take to be chosen
-_FEW_NODES = 64
-_SAMPLE = 256  # rows of x that say how sparse it is
-_FEW = 4  # times as many units as features, for these to be summed along arcs, which takes them dense
-_FEW_ALIVE = 0.1  # share of non-zeros of a weight from which on no kernel for sparse inputs gains by them
-_RARE, _HEAVY = 64, 1 << 33  # one of how many entries, and multiply-adds, for sparse to be faster without a trial
-_LIGHT = 1 << 32  # multiply-adds that a GPU has done before it has looked at how sparse x is
-_COLUMNS = 64  # up to which it may be better to read a wide block row by row
-_SPARSE = 0.5  # share of non-zeros above which no sparse kernel is worth a trial
 
 
 class Inputs(NamedTuple):
@@ -45,8 +34,8 @@ class CompactModel(TicketModel):
 
     Dead hidden units, features that no alive weight reads and dead edges are not there, but for a few that kernels are
     faster with; of a residual network, whose norms need all hidden units, unread features and units of the encoder.
-    What is left of a ticket that was pruned by units is dense. Each product runs on the kernel that was fastest when
-    this machine first met its shape. It is for inference; no gradients are kept.
+    What is left of a ticket that was pruned by units is dense. Each product runs on the kernel that is cheapest by its
+    shapes and densities (see `linear`). It is for inference; no gradients are kept.
 
     `edge_index` is read as a search reads it: self-loops and repetitions do not count, and an edge of an undirected
     graph may be listed in one direction or both. It should hold alive edges only; see `Ticket.apply`. A model that is
@@ -64,14 +53,17 @@ class CompactModel(TicketModel):
         inputs: Tensor | None = None,
     ) -> None:
         """`inputs` [F] bool are the features that the first layer has weights for; None is all."""
-        super().__init__(*shrink(layers, inputs, aligned=True), coefficients, MeasuredLinear)
+        super().__init__(*shrink(layers, inputs, aligned=True), coefficients, PrunedLinear)
         self.in_features, self.directed = len(layers[0].weight if inputs is None else inputs), directed
         self.edge_features, self.weighted = edge_features, weighted
-        first = self.layers[0]
-        if getattr(first, "identity", None) is None:  # it would add features by their places among those that are read
-            for part in first.modules():
-                if isinstance(part, MeasuredLinear):
-                    part.places = self.features
+        if getattr(self.layers[0], "identity", None) is None:  # that adds features by their places among the read ones
+            for part in self._first:
+                part.places = self.features
+
+    @property
+    def _first(self) -> list[PrunedLinear]:
+        """The products that read the features."""
+        return [part for part in self.layers[0].modules() if isinstance(part, PrunedLinear)]
 
     def prepare(
         self,
@@ -95,15 +87,23 @@ class CompactModel(TicketModel):
             raise DataError(f"the model reads {self.in_features} features per node, x has shape {list(x.shape)}")
         if edge_index is None:
             raise DataError("the model reads x and edge_index, or a Data with both; edge_index is missing")
-        first = cast(MeasuredLinear, cast(Layer | ResidualBlock, self.layers[0]).entry)
-        x = x.to(first.weight.dtype)
+        first = self._first
+        x = x.to(first[0].weight.dtype)
         weight = self._checked_weight(edge_index, edge_weight) if self.weighted else None
         if self.coefficients == "softmax":
             attr = self._checked_attr(edge_index, edge_attr) if self.edge_features else None
             graph: ArcGraph = ArcBatch(edge_index, x.shape[0], self.directed, attr, weight, x.dtype)
         else:
             graph = CsrGraph(edge_index, x.shape[0], self.coefficients, self.directed, weight, x.dtype)
-        return Inputs(first.choose_input(x if x.layout == torch.strided else as_csr(x), self.features, once), graph)
+        x, spared = x if x.layout == torch.strided else as_csr(x), self._spared(edge_index.shape[1] / max(1, len(x)))
+        return Inputs(choose_input(x, self.features, first, once, spared), graph)
+
+    def _spared(self, degree: float) -> float:
+        """Multiplications per node that are spared by summing dense features along arcs, and not units."""
+        layer = self.layers[0]
+        if not isinstance(layer, Layer) or not layer.sums_inputs:
+            return 0.0
+        return degree * (sum(layer.widths) - len(self.features))
 
     def _checked_weight(self, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         if edge_weight is None or edge_weight.numel() != edge_index.shape[1]:
@@ -145,19 +145,19 @@ class CompactModel(TicketModel):
     @property
     def nbytes(self) -> int:
         """What the weights take, with the copies that kernels have made of them."""
-        made = [copy for part in self.modules() if isinstance(part, MeasuredLinear) for copy in part.copies]
+        made = [copy for part in self.modules() if isinstance(part, PrunedLinear) for copy in part.copies]
         return sum(part.nbytes for part in (*self.parameters(), *self.buffers())) + sum(map(stored_bytes, made))
 
     @property
     def kernels(self) -> Mapping[str, str]:
         """Which kernel each product of the last forward pass ran on."""
-        named = [(name, part) for name, part in self.named_modules() if isinstance(part, MeasuredLinear)]
+        named = [(name, part) for name, part in self.named_modules() if isinstance(part, PrunedLinear)]
         return {name: ", ".join(part.used) for name, part in named}
 
 
 def _uncompiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function as torch.compile leaves it alone: kernels are chosen by measuring them, which no graph holds."""
-    reason = "a ticket's model measures its kernels and runs them as they are; compile an export to pyg, which is plain"
+    """The function as torch.compile leaves it alone: kernels are chosen by what inputs hold."""
+    reason = "a ticket's model chooses kernels by its inputs and runs them as they are; compile an export to pyg"
     disabled: Callable[..., Tensor] = torch.compiler.disable(function, reason=reason)
     return disabled
 
@@ -270,198 +270,6 @@ class ArcBatch(ArcGraph):
     def softmax_sum(self, y: Tensor, temperature: Tensor, edge: EdgeMap | None) -> Tensor:
         terms = None if edge is None else (edge[0].unsqueeze(0), edge[1].unsqueeze(0))
         return ops.softmax_messages(self._batch, y.unsqueeze(0), self._scores, temperature, terms).squeeze(0)
-
-
-class MeasuredLinear(Linear):
-    """h·weight + shift on the kernel that is fastest here, measured once per shape and share of non-zeros."""
-
-    places: Tensor | None
-    """[in] which of the features its inputs are, where it may be given them all."""
-
-    def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
-        super().__init__(weight, shift)
-        self.register_buffer("places", None, persistent=False)
-        self.used: list[str] = []
-        self._nonzeros = int(torch.count_nonzero(weight))
-        self._copies: dict[Any, Tensor] = {}  # of the weight's rows, as kernels read them
-
-    def extra_repr(self) -> str:
-        rows, columns = self.weight.shape
-        return f"{rows}, {columns}, non-zero={self._nonzeros}"
-
-    def _load_from_state_dict(self, *given: Any) -> None:
-        super()._load_from_state_dict(*given)
-        self._copies.clear()  # of the weight before
-        self._nonzeros = int(torch.count_nonzero(self.weight))
-
-    @property
-    def copies(self) -> list[Tensor]:
-        """Of the weight, as kernels read it."""
-        return list(self._copies.values())
-
-    def forward(self, blocks: Sequence[Tensor]) -> Tensor:
-        self.used.clear()
-        out, first = None, 0
-        for block in blocks:
-            rows = slice(first, first + block.shape[1])
-            self.used.append(self._choose(block, rows))
-            part = self._multiply(self.used[-1], block, rows)
-            out, first = part if out is None else out.add_(part), rows.stop
-        assert out is not None
-        return out if self.shift is None else out.add_(self.shift)
-
-    def choose_input(self, x: Tensor, features: Tensor, once: bool = False) -> Tensor:
-        """The features that are read, dense or as a sparse matrix, whichever this layer multiplies faster, with what it
-        takes to make them if they serve `once`: then all features stay, unless half of them are unread, since to
-        multiply the others by 0 takes less than a copy. Sparse ones stay so unless most of them are not 0."""
-        whole = once and self.places is not None and 2 * len(features) > x.shape[1]
-        columns = None if whole or len(features) == x.shape[1] else features
-        if x.layout != torch.strided:
-            return _columns(x, columns, x.values().numel() <= _SPARSE * x.numel())
-        work = x.numel() * self.weight.shape[1]
-        if once and x.is_cuda and work <= _LIGHT:
-            return _columns(x, columns, sparse=False)
-        rarity = _rarity(x)
-        if rarity * _SPARSE < 1 or _FEW * len(self.weight) <= self.weight.shape[1]:
-            return _columns(x, columns, sparse=False)
-
-        if x.device.type == "cpu" and rarity >= _RARE and work > _HEAVY:
-            return _columns(x, columns, sparse=True)
-
-        def trials() -> dict[str, Callable[[], Any]]:
-            made = {name: partial(_columns, x, columns, name == "sparse") for name in ("dense", "sparse")}
-            self([made["dense"]()])  # so that its own choice is made and not timed
-            if once:
-                return {name: partial(self._multiply_made, make) for name, make in made.items()}
-            return {name: partial(self, [make()]) for name, make in made.items()}
-
-        shape = ("input", once, *self._shape(len(x), len(features), x.dtype), x.shape[1], int(rarity).bit_length())
-        before = set(self._copies)
-        sparse = fastest(shape, x.device, trials) == "sparse"
-        if sparse:
-            self._drop(set(self._copies) - before)
-        return _columns(x, columns, sparse)
-
-    def _multiply_made(self, make: Callable[[], Tensor]) -> Tensor:
-        made: Tensor = self([make()])
-        return made
-
-    def _choose(self, block: Tensor, rows: slice) -> str:
-        alive = self._nonzeros / self.weight.numel()
-        if block.layout == torch.strided:
-            names = ["dense"]
-            names += ["narrow"] if self.weight.shape[1] <= _COLUMNS else []
-            names += ["sparse weight"] if alive < _SPARSE else []
-        elif alive < _FEW_ALIVE and block.device.type == "cpu":
-            names = ["sparse input", "sparse both"]
-        else:
-            names = ["sparse input"]
-        if len(names) == 1:
-            return names[0]
-        before = set(self._copies)
-        chosen = fastest(
-            ("product", names[0], *self._shape(block.shape[0], block.shape[1], block.dtype)),
-            block.device,
-            lambda: {name: partial(self._multiply, name, block, rows) for name in names},
-        )
-        self._drop(set(self._copies) - before - {self._key(chosen, rows)})
-        return chosen
-
-    def _drop(self, keys: Iterable[Any]) -> None:
-        """The copies that trials have made and nobody needs."""
-        for key in keys:
-            del self._copies[key]
-
-    def _key(self, kernel: str, rows: slice) -> Any:
-        return kernel, rows.start, rows.stop, self.weight.device, self.weight.dtype
-
-    def _multiply(self, kernel: str, block: Tensor, rows: slice) -> Tensor:
-        """block · the weight's rows; "narrow" reads a wide block row by row, which suits few columns; with "sparse
-        both", block and weight are read as CSR."""
-        if kernel in ("dense", "sparse input"):
-            return _product(block, self._rows(rows))
-        key = self._key(kernel, rows)
-        if kernel == "sparse both":
-            if key not in self._copies:
-                self._copies[key] = to_csr(self._rows(rows))
-            made = kernels(block.device.type).sparse_by_sparse(block, self._copies[key])
-            return _product(block, self._rows(rows)) if made is None else made
-        if key not in self._copies:
-            transposed = self._rows(rows).t().contiguous()
-            self._copies[key] = transposed if kernel == "narrow" else to_csr(transposed)
-        return _product(self._copies[key], block.t()).t().contiguous()
-
-    def _rows(self, rows: slice) -> Tensor:
-        """The weight's rows for inputs that are a part of all, all, or all features."""
-        count = rows.stop - rows.start
-        if self.places is None or count <= len(self.weight):
-            return self.weight if count == len(self.weight) else self.weight[rows]
-        key = self._key("all features", rows)
-        if key not in self._copies:
-            wider = self.weight.new_zeros(count, self.weight.shape[1])
-            self._copies[key] = wider.index_copy_(0, self.places, self.weight)
-        return self._copies[key]
-
-    def _shape(self, nodes: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
-        """What the speed of a product depends on; counts of nodes and non-zeros to within a factor of two.
-
-        Small counts of nodes are all alike, so that a server of single nodes need not measure again and again.
-        """
-        nodes = max(_FEW_NODES, nodes)
-        return nodes.bit_length(), width, self.weight.shape[1], self._nonzeros.bit_length(), dtype
-
-
-def _rarity(x: Tensor) -> float:
-    """One of how many entries of a dense x is not 0, by a sample of its rows."""
-    sample = x[:: max(1, len(x) // _SAMPLE)]
-    return sample.numel() / max(1, int(torch.count_nonzero(sample)))
-
-
-def _columns(x: Tensor, columns: Tensor | None, sparse: bool) -> Tensor:
-    """Some columns of x, or all, dense or as CSR, which is taken from the few non-zeros: a copy of x would take longer
-    than the product."""
-    x = _sparse(x) if sparse else x.to_dense().contiguous()
-    if columns is None:
-        return x
-    if not sparse:
-        return x.index_select(1, columns)
-    return take_columns(x, torch.zeros(x.shape[1], dtype=torch.bool, device=x.device).index_fill_(0, columns, True))
-
-
-def _sparse(x: Tensor) -> Tensor:
-    """x as CSR by the fastest kernels of its device."""
-    made = kernels(x.device.type).nonzeros(x) if x.layout == torch.strided else None
-    return as_csr(x) if made is None else made
-
-
-_FASTEST: dict[tuple[Any, ...], str] = {}
-
-
-def fastest(shape: tuple[Any, ...], device: torch.device, trials: Callable[[], Mapping[str, Callable[[], Any]]]) -> str:
-    """The name of the fastest trial, or of the first unless another is clearly faster; timed when this process first
-    meets the shape, then remembered."""
-    key = (*shape, device, torch.get_num_threads())
-    if key not in _FASTEST:
-        made = trials()
-        for trial in made.values():
-            trial()
-        taken: list[dict[str, float]] = []
-        while len(taken) < _TRIALS or sum(sum(turn.values()) for turn in taken) < _BRIEF:
-            taken.append({name: seconds(trial, device) for name, trial in made.items()})
-        times = {name: min(turn[name] for turn in taken) for name in made}  # noise only ever adds
-        first, best = next(iter(times)), min(times, key=times.__getitem__)
-        _FASTEST[key] = best if times[best] < _CLEAR * times[first] else first
-    return _FASTEST[key]
-
-
-def seconds(trial: Callable[[], Any], device: torch.device) -> float:
-    """What one run takes, until the device has done what it was told."""
-    wait: Callable[[], Any] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-    wait()
-    began = time.perf_counter()
-    trial()
-    wait()
-    return time.perf_counter() - began
 
 
 def _product(left: Tensor, dense: Tensor) -> Tensor:

@@ -45,6 +45,8 @@ def fetched(source: str | Path, *, file: str, revision: str | None, **options: A
         return folder / file
     if not _NAME.fullmatch(str(source)):
         raise TicketError(f"{source}: there is no such folder; a ticket on a hub is named owner/name")
+    if folder.parent.is_dir() and revision is None and not any(options.values()):  # a hub would be asked for long
+        raise TicketError(f"{source}: there is no such folder in {folder.parent}; with an endpoint, a hub is asked")
     hub = _hub()
     url = hub.hf_hub_url(str(source), file, revision=revision, endpoint=options.get("endpoint"))
     try:

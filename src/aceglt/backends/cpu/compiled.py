@@ -320,6 +320,30 @@ def matmul_sparse(
                 row[np.uint32(right_col[place])] += value * right[place]
 
 
+@_contracted
+def matmul_by_sparse(first: int, last: int, x: Any, rowptr: Any, col: Any, values: Any, out: Any, lanes: int) -> None:
+    """Rows of x · W, dense, with Wᵀ as CSR: so many rows of x at a time, side by side in a cache. Works on rows of
+    `lanes` · first … lanes · last - 1."""
+    wide, tall = np.zeros((x.shape[1], lanes), x.dtype), np.zeros((out.shape[1], lanes), x.dtype)
+    for block in range(first, last):
+        rows, sums = x[lanes * block : lanes * (block + 1)], out[lanes * block : lanes * (block + 1)]
+        _transpose(rows, wide)
+        tall[:] = 0
+        for unit in range(len(tall)):
+            _add_cached(tall[unit], rowptr[unit], rowptr[unit + 1], col, values, wide)
+        _transpose(tall, sums) if len(sums) == lanes else _transpose(tall[:, : len(sums)], sums)
+
+
+@_compiled
+def _transpose(given: Any, out: Any) -> None:
+    """Columns of what is given as rows of `out`; a line of the cache is written at once."""
+    for begin in range(0, len(given), 16):
+        part = given[begin : begin + 16]
+        for c in range(part.shape[1]):
+            for i in range(len(part)):
+                out[c, begin + i] = part[i, c]
+
+
 @_compiled
 def _count(row: Any) -> Any:
     """Entries of a row that are not 0; in a loop of its own, for vectors."""

@@ -27,6 +27,7 @@ _NARROW = 8  # columns below which a row has nothing to vectorise
 _LINES = 1 << 8  # bytes of a row up to which they are
 _FETCHED = 12  # entries ahead
 _PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever else there is
+_TILE = 256  # bytes of a row of features, transposed, that a product with a sparse weight reads
 _FLOATS = (torch.float32, torch.float64)
 _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
@@ -159,6 +160,19 @@ class CompiledKernels(Kernels):
         if not served or dense.shape[1] < _NARROW or not _plain(left.values(), dense, out):
             return super().product(left, dense, out)
         self.multiply(left.crow_indices(), left.col_indices(), left.values(), dense, out)
+        return out
+
+    def few_columns(self, left: Tensor, dense: Tensor) -> Tensor:
+        if self.computes(left, left.numel()) and _plain(left, dense):
+            return self.outputs(left, dense.t().contiguous())
+        return (dense.t() @ left.t()).t().contiguous()  # reads left row by row
+
+    def by_sparse(self, left: Tensor, transposed: Tensor) -> Tensor | None:
+        if not self.computes(left, left.numel()) or not _plain(left, transposed.values()):
+            return None
+        out, lanes = left.new_empty(len(left), len(transposed)), _TILE // left.element_size()
+        csr = transposed.crow_indices(), transposed.col_indices(), transposed.values()
+        self.run("matmul_by_sparse", -(-len(left) // lanes), left, *csr, out, lanes, size=len(left) * len(csr[2]))
         return out
 
     def sparse_by_sparse(self, left: Tensor, right: Tensor) -> Tensor | None:
