@@ -11,7 +11,7 @@ import torch
 from samples import generator, random_masks, tiny_problem
 from torch import Tensor
 
-from aceglt.backbones import Backbone, Dropout, build
+from aceglt.backbones import Backbone, build
 from aceglt.backends import Reference
 from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cuda import Cuda
@@ -19,7 +19,6 @@ from aceglt.config import Training
 from aceglt.numerics import ops, rng
 from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.csr import to_csr
-from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN
 from aceglt.numerics.masks import Counts, Masks
@@ -37,7 +36,6 @@ pytestmark = [
 
 from aceglt.backends.cuda import kernels, sums, units  # noqa: E402  (the interpreter is chosen at import)
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu  # noqa: E402
-from aceglt.backends.cuda.sums import Rows  # noqa: E402
 from aceglt.backends.cuda.units import Draw  # noqa: E402
 
 
@@ -89,51 +87,9 @@ def test_one_sparse_matrix_for_all_runs(width: int) -> None:
 def test_gradients_of_sums_along_arcs(width: int, directed: bool) -> None:
     batch = graph_batch(directed)
     values, dense, grad = drawn(batch.num_arcs), drawn(160, width, seed=1), drawn(160, width, seed=2)
-    to_values, to_dense = sums.spread(batch, values, Rows(grad), dense)
+    to_values, to_dense = sums.spread(batch, values, grad, dense)
     near(to_values, (grad[batch.row] * dense[batch.col]).sum(dim=1))
     near(to_dense, batch.csr(values).to_dense().t() @ grad)
-
-
-def busy_batch(tensor_cores: bool = True) -> GraphBatch:
-    """Two runs of a graph whose nodes have many neighbours, and one of them all others."""
-    hub = torch.stack([torch.zeros(69, dtype=torch.int64), torch.arange(1, 70)])
-    arcs = torch.cat([torch.randint(70, (2, 500), generator=generator(0)), hub], dim=1)
-    graph = Graph.from_edge_index(arcs, 70).to(DEVICE)
-    alive = torch.ones(2, graph.num_edges, dtype=torch.bool, device=DEVICE)
-    return graph.batch(alive, True, TritonKernels(tensor_cores))
-
-
-@pytest.mark.parametrize(
-    ("tensor_cores", "size", "width", "most"),
-    [(False, 1.0, 40, 1e-6), (True, 1e-20, 40, 2**-11), (True, 1e20, 40, 2**-11), (True, 1.0, 300, 2**-11)],
-)
-def test_many_arcs_with_rows_rounded_as_tensor_cores_do(
-    tensor_cores: bool, size: float, width: int, most: float
-) -> None:
-    batch = busy_batch(tensor_cores)
-    values, dense = drawn(batch.num_arcs), drawn(140, width, seed=1) * size
-    grad = drawn(140, width, seed=2) / size
-    dense[3], grad[5] = 0.0, 1e3 * grad[5]
-    matrix = batch.csr(values).to_dense()
-    summed = batch.kernels.along(batch, values, dense.view(2, 70, width)).view(140, width)
-    to_values, to_dense = batch.kernels.spread(batch, values, grad, dense, width, symmetric=False)
-    _, alone = batch.kernels.spread(batch, values, grad, None, width, symmetric=False)
-    of_values = (grad[batch.row] * dense[batch.col]).sum(dim=1)
-    for mine, theirs in ((summed, matrix @ dense), (to_dense, matrix.t() @ grad), (to_values, of_values)):
-        assert mine is not None
-        assert float((mine - theirs).norm()) <= most * float(theirs.norm())
-    near(alone, to_dense)
-
-
-def test_a_run_that_diverged_does_not_reach_others() -> None:
-    batch, dense = busy_batch(), drawn(2, 70, 40)
-    dense[0] = torch.inf
-    values = drawn(batch.num_arcs)
-    assert batch.kernels.along(batch, values, dense)[1].isfinite().all()
-    to_values, to_dense = batch.kernels.spread(batch, values, dense.view(140, 40), dense.view(140, 40), 40, False)
-    assert to_values is not None
-    assert to_values[batch.row >= 70].isfinite().all()
-    assert to_dense[70:].isfinite().all()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -162,29 +118,6 @@ def test_a_narrow_layer_with_dropout(nodes: tuple[int, ...] | None) -> None:
     near(kernels.drop(key, h, rows, 0.4), left)
 
 
-@pytest.mark.parametrize(("tensor_cores", "most"), [(False, 1e-4), (True, 2e-3)])
-@pytest.mark.parametrize("scored", [False, True])
-def test_a_deep_network_on_many_arcs(tensor_cores: bool, most: float, scored: bool) -> None:
-    """Sums, norm and dropout of a layer as one operation; outputs of training and validation, and all gradients."""
-    batch = busy_batch(tensor_cores)
-    gcn = build("gcn", 24, 3, hidden=32, layers=3, norm="layer", bias=True, output="linear")
-    params, key = gcn.init((0, 1), DEVICE), rng.keys((0, 1), "deep", device=DEVICE)
-    weights = {name: part.clone().requires_grad_() for name, part in gcn.weights(params).items()}
-    edges = (0.5 + drawn(2, batch.num_edges, seed=3).sigmoid()).requires_grad_(scored)
-    grad, found = drawn(2, 70, 3, seed=5), []
-    for network, graph in ((Interpreted(tensor_cores).network(gcn), batch), (gcn, replace(batch, kernels=PLAIN))):
-        x = Features(drawn(70, 24, seed=4)).using(graph.kernels)
-        state = network.begin(weights, graph, edges, x)
-        with torch.no_grad():
-            validated = network.end(weights, graph, state, None)
-        trained = network.end(weights, graph, state, Dropout(key).using(graph.kernels, {}))
-        wanted = [*weights.values(), *([edges] if scored else [])]
-        found.append([validated, trained.detach(), *torch.autograd.grad(trained, wanted, grad)])
-    for number, (mine, theirs) in enumerate(zip(*found, strict=True)):
-        kinks = 10 if number > 1 else 1  # a unit about 0 has another gradient
-        assert float((mine - theirs).norm()) <= kinks * most * float(theirs.norm())
-
-
 @pytest.mark.parametrize("drop", [None, 0.3])
 @pytest.mark.parametrize("biased", [False, True])
 def test_norm_relu_and_dropout(drop: float | None, biased: bool) -> None:
@@ -202,23 +135,6 @@ def test_norm_relu_and_dropout(drop: float | None, biased: bool) -> None:
     grad = drawn(2, 37, 20, seed=4)
     for mine, theirs in zip(*(torch.autograd.grad(each, leaves, grad) for each in (made, expected)), strict=True):
         near(mine, theirs)
-
-
-def test_products_over_many_rows_are_made_in_parts() -> None:
-    left, right = drawn(2, 3 * 2048, 5), drawn(2, 3 * 2048, 7, seed=1)
-    near(TritonKernels(tensor_cores=False).over_rows(left, right), left.transpose(1, 2) @ right)
-
-
-@pytest.mark.parametrize("columns", [6, 8])
-def test_features_are_filled_up_once(columns: int) -> None:
-    x, weight, grad = drawn(9, columns), drawn(2, columns, 5, seed=1), drawn(2, 9, 5, seed=2)
-    by = TritonKernels(tensor_cores=False)
-    product = by.matmul(x, weight.requires_grad_())
-    near(product, x @ weight)
-    near(torch.autograd.grad(product, weight, grad)[0], x.t() @ grad)
-    for part in (x, x, x[:, :3], x[2:]):
-        near(by.each_run(part, weight[:, : part.shape[1]]), part @ weight[:, : part.shape[1]])
-        near(by.each_run(part.t(), grad[:, : part.shape[0]]), part.t() @ grad[:, : part.shape[0]])
 
 
 def test_cross_entropy_to_soft_targets() -> None:

@@ -164,7 +164,7 @@ def test_an_evaluation_on_a_gpu_trains_as_many_at_once_as_fit(monkeypatch: pytes
 
     monkeypatch.setattr(evaluation, "fit", fit)
     plenty = aceglt.evaluate(ticket, data, seeds=4, device="cuda")
-    monkeypatch.setattr(evaluation, "free_memory", lambda device: 1 << 20)
+    monkeypatch.setattr(evaluation, "free_memory", lambda device: 1 << 19)
     tight = aceglt.evaluate(ticket, data, seeds=4, device="cuda")
     assert seen == [None] * 4 + [1] * 4
     tell("GPU: plan of an evaluation", "evaluate", "as many at once as fit", trainings=8)

@@ -174,25 +174,18 @@ class Layered(Backbone):
         arcs = self.arcs(weights, graph, edge_values)
         if not self.early:
             return x, arcs
-        return self._first(weights, graph, arcs, x), arcs
-
-    def _first(self, weights: Weights, graph: GraphBatch, arcs: Any, x: Features) -> Any:
-        """What the first layer gives, up to batch normalisation."""
         units = self.units(weights, graph, 0, arcs, x)
-        return units if self.chain[0].norm == "batch" else self._activated(weights, 0, units, False)
-
-    def _first_finished(self, weights: Weights, graph: GraphBatch, first: Any, dropout: Dropout | None) -> Tensor:
-        """The first layer's outputs, from that."""
-        if self.chain[0].norm == "batch":
-            first = self._activated(weights, 0, first, dropout is not None)
-        return self._dropped(graph, 0, first, dropout)
+        return units if self.chain[0].norm == "batch" else self._activated(weights, 0, units, False), arcs
 
     def head(self, weights: Weights, graph: GraphBatch, state: tuple[Any, Any], dropout: Dropout | None) -> Tensor:
         first, arcs = state
         made: dict[int, Blocks] = {}
         for number, stage in enumerate(self.chain):
             if number == 0 and self.early:
-                made[0] = [self._first_finished(weights, graph, first, dropout)]
+                started = first
+                if stage.norm == "batch":
+                    started = self._activated(weights, 0, first, dropout is not None)
+                made[0] = [self._dropped(graph, 0, started, dropout)]
                 continue
             inputs: Inputs = first
             if number > 0:

@@ -24,13 +24,20 @@ def _value(edge_values, weight, slot, there, arc, edges, WEIGHED: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nodes", "edges"])
 def _root_kernel(
-    root, rowptr, slot, edge_values, weight, edges, rows, nodes,
-    WEIGHED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    root,
+    rowptr,
+    slot,
+    edge_values,
+    weight,
+    edges,
+    nodes,
+    WEIGHED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One over the root of the sum of magnitudes at each of some nodes."""
-    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    real = place < nodes
-    node = tl.load(rows + place, mask=real, other=0)
+    node = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    real = node < nodes
     first, last = tl.load(rowptr + node, mask=real, other=0), tl.load(rowptr + node + 1, mask=real, other=0)
     total = tl.zeros([ROWS], dtype=root.dtype.element_ty)
     for start in range(0, tl.max(last - first), BLOCK):
@@ -55,13 +62,12 @@ def _scale_kernel(
 
 @triton.jit(do_not_specialize=["nodes"])
 def _degree_kernel(
-    out, rowptr, transposed_rowptr, order, root, coefficient, grad, rows, nodes,
+    out, rowptr, col, transposed_rowptr, transposed_col, order, root, coefficient, grad, nodes,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the sum of magnitudes at each of some nodes: coefficients are over its root in rows and columns."""
-    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    real = place < nodes
-    node = tl.load(rows + place, mask=real, other=0)
+    node = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    real = node < nodes
     total = tl.zeros([ROWS], dtype=out.dtype.element_ty)
     first, last = tl.load(rowptr + node, mask=real, other=0), tl.load(rowptr + node + 1, mask=real, other=0)
     for start in range(0, tl.max(last - first), BLOCK):
@@ -108,22 +114,12 @@ def _slot_kernel(
     tl.store(out + place, total, mask=real)
 
 
-def _by_length(batch: GraphBatch) -> list[tuple[Tensor, int, int]]:
-    """Nodes with many arcs and the others: how many of them a program takes, and how many arcs at a time."""
-    rows = batch.by_length
-    both = (rows.all[: rows.long], 1, 512), (rows.all[rows.long :], 8, 32)
-    return [each for each in both if len(each[0])]
-
-
 def coefficients(batch: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor]:
     """[A] of the arcs, and what the ends of each are multiplied by, [S·N]."""
     root, out = edge_values.new_empty(batch.runs * batch.num_nodes), edge_values.new_empty(batch.num_arcs)
     weight, weighed = (edge_values, False) if batch.weight is None else (batch.weight, True)
-    given = batch.slot, edge_values, weight, batch.num_edges
-    for some, *shape in _by_length(batch):
-        _root_kernel[(triton.cdiv(len(some), shape[0]),)](
-            root, batch.rowptr, *given, some, len(some), weighed, *shape, num_warps=2
-        )
+    given, rows = (batch.slot, edge_values, weight, batch.num_edges), 8
+    _root_kernel[(triton.cdiv(len(root), rows),)](root, batch.rowptr, *given, len(root), weighed, rows, 32, num_warps=2)
     if len(out):
         grid = (triton.cdiv(len(out), 256),)
         _scale_kernel[grid](out, root, batch.row, batch.col, *given, len(out), weighed, 256, num_warps=4)
@@ -132,10 +128,11 @@ def coefficients(batch: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor
 
 def edge_gradient(batch: GraphBatch, edge_values: Tensor, made: Tensor, root: Tensor, grad: Tensor) -> Tensor:
     """[S, E] of the edges' values, from that [A] of what `coefficients` made."""
-    out, degree = torch.empty_like(edge_values), torch.empty_like(root)
-    given = batch.rowptr, batch.transposed_rowptr, batch.transpose, root, made, grad
-    for some, *shape in _by_length(batch):
-        _degree_kernel[(triton.cdiv(len(some), shape[0]),)](degree, *given, some, len(some), *shape, num_warps=2)
+    out, degree, rows = torch.empty_like(edge_values), torch.empty_like(root), 8
+    transposed = batch.transposed_rowptr, batch.transposed_col, batch.transpose
+    _degree_kernel[(triton.cdiv(len(root), rows),)](
+        degree, batch.rowptr, batch.col, *transposed, root, made, grad, len(root), rows, 32, num_warps=2
+    )
     if out.numel():
         weight, weighed = (edge_values, False) if batch.weight is None else (batch.weight, True)
         _slot_kernel[(triton.cdiv(out.numel(), 256),)](

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
-from aceglt.backbones.layered import Blocks, Inputs, Layered, at_sources, times
-from aceglt.backends.cuda import arcs, units
-from aceglt.backends.cuda.operations import SummedNormRelu, TritonKernels, norm_relu
+from aceglt.backbones.layered import Blocks, Inputs, Layered
+from aceglt.backends.cuda import arcs, sums, units
+from aceglt.backends.cuda.operations import TritonKernels, norm_relu
 from aceglt.backends.cuda.units import Draw
 from aceglt.backends.layers import Ordered, ordered, sums_first
-from aceglt.numerics import ops
 from aceglt.numerics.batch import Block, GraphBatch
 from aceglt.numerics.features import Features
+from aceglt.numerics.ops import scatter_arcs
 
 _WIDEST, _NARROWEST = 1024, 16  # units of the hidden layer, and of the outputs, that a program has in registers
 
@@ -37,25 +37,8 @@ def _plain(backbone: Layered) -> bool:
     return simple and backbone.chain[1].messages and backbone.chain[1].units <= _NARROWEST
 
 
-@dataclass(frozen=True)
-class _Summed:
-    """A layer before its norm."""
-
-    product: Tensor  # [S, N, H] what is summed
-    values: Tensor  # [A] of the block's arcs
-    units: Tensor  # [S, T, H] the sums, without a gradient
-    block: Block
-    by: TritonKernels
-
-    def normed(self, parts: tuple[Tensor | None, Tensor, Tensor], draw: Draw | None) -> Tensor:
-        """The layer's outputs, with the gradients of sums, norm and dropout."""
-        result: Tensor = SummedNormRelu.apply(self.product, self.values, *parts, self.units, self.block, draw, self.by)
-        return result
-
-
 class FusedLayers(Ordered):
-    """Sums along arcs, bias, layer norm, ReLU and dropout of a layer as one operation: two passes, and two for their
-    gradients."""
+    """Bias, layer norm, ReLU and dropout of a layer in one pass, and so their gradients."""
 
     def _sums_features(self, block: Block, inputs: Inputs) -> bool:
         """Also where a layer has so few targets that three products with their sums are less than two with all
@@ -83,36 +66,10 @@ class FusedLayers(Ordered):
         self, weights: Weights, graph: GraphBatch, number: int, arcs: Any, inputs: Inputs, dropout: Dropout | None
     ) -> Blocks:
         draw = self._drawn_in(graph, number, dropout)
-        summed = self._summed(weights, graph, number, arcs, inputs)
-        if summed is not None:
-            return [summed.normed(self._parts(weights, number), draw)]
         if not self._normed(number) or draw is None:
             return super().outputs(weights, graph, number, arcs, inputs, dropout)
         made = self.units(weights, graph, number, arcs, inputs)
         return [norm_relu(made, self._parts(weights, number), draw)]
-
-    def _first(self, weights: Weights, graph: GraphBatch, arcs: Any, x: Features) -> Any:
-        return self._summed(weights, graph, 0, arcs, x) or super()._first(weights, graph, arcs, x)
-
-    def _first_finished(self, weights: Weights, graph: GraphBatch, first: Any, dropout: Dropout | None) -> Tensor:
-        if isinstance(first, _Summed):
-            return first.normed(self._parts(weights, 0), self._drawn_in(graph, 0, dropout))
-        return super()._first_finished(weights, graph, first, dropout)
-
-    def _summed(self, weights: Weights, graph: GraphBatch, number: int, arcs: Any, inputs: Inputs) -> _Summed | None:
-        """A layer that is multiplied, summed and normed, without a skip; None if it is none."""
-        stage, by = self.chain[number], graph.kernels
-        plain = stage.messages and not stage.roots and not stage.identity and type(self).gather is Layered.gather
-        if not plain or not self._normed(number) or not isinstance(by, TritonKernels):
-            return None
-        block = graph.layer(number)
-        first = self._sums_features(block, inputs) if number == 0 else sums_first(block, stage.inputs, stage.units)
-        if first:
-            return None
-        product = times(graph, stage, at_sources(block, inputs), weights[stage.weights[0]])
-        values = ops.pick(block, arcs)
-        with torch.no_grad():
-            return _Summed(product, values, by.along(block, values, product), block, by)
 
     def _drawn_in(self, graph: GraphBatch, number: int, dropout: Dropout | None) -> Draw | None:
         """A stage's dropout."""
@@ -182,21 +139,18 @@ class _Head(torch.autograd.Function):
         narrow, z, mask, picked = ctx.saved_tensors
         hidden, graph, scored = ctx.hidden, ctx.graph, ctx.needs_input_grad[2]
         first, second, (runs, columns, width) = graph.layer(0), graph.layer(1), narrow.shape
-        spread = graph.kernels.spread
         mask = (hidden.units > 0).to(torch.uint8) if mask is None else mask
         of_outputs = grads[0].reshape(-1, columns)
-        of_second, to_z = spread(second, picked, of_outputs, z.view(-1, columns) if scored else None, columns, False)
+        of_second, to_z = sums.spread(second, picked, of_outputs, z.view(-1, columns) if scored else None)
         to_z = to_z.view(runs, -1, columns)
         to_weight, to_units = units.narrow_gradients(hidden.units, narrow, to_z, mask, ctx.scale)
         product, picked = hidden.product.reshape(-1, width) if scored else None, _picked(first, hidden.adjacency)
-        of_first, to_product = spread(first, picked, to_units.view(-1, width), product, width, False)
+        of_first, to_product = sums.spread(first, picked, to_units.view(-1, width), product)
         to_first = hidden.x.gradient(to_product.view(runs, -1, width))
         to_edges = None
         if of_first is not None and of_second is not None:
             whole = hidden.graph
-            to_arcs = ops.scatter_arcs(first, of_first, whole.num_arcs) + ops.scatter_arcs(
-                second, of_second, whole.num_arcs
-            )
+            to_arcs = scatter_arcs(first, of_first, whole.num_arcs) + scatter_arcs(second, of_second, whole.num_arcs)
             to_edges = arcs.edge_gradient(whole, hidden.edge_values, hidden.adjacency, hidden.root, to_arcs)
         return to_first, to_weight, to_edges, None, None, None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -14,16 +13,12 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from aceglt.backends.cuda import arcs, kernels, losses, sums, units
-from aceglt.backends.cuda.sums import Rows
 from aceglt.numerics.batch import Block, ByLength, GraphBatch
 from aceglt.numerics.kernels import Gradients, Kernels
 
 _NARROW = 16  # columns of an output that are computed one by one
 _WIDEST = 1024  # units that one program has in registers
 _SWITCH = Lock()  # torch has one precision for the process: a thread that changes it puts it back before others do
-_WORTH = 6  # arcs of a source, on average, from which on its row is rounded before it is gathered
-_TILE, _TILES = 128, 100  # of products, those of an H200's libraries, and fewer than it has multiprocessors
-_FEWEST_ROWS = 2048  # of a part of a product
 _ALIGNED = 4  # numbers: a row of a matrix for tensor cores begins at a multiple of 16 bytes
 
 
@@ -35,16 +30,14 @@ class TritonKernels(Kernels):
     def __init__(self, tensor_cores: bool = True) -> None:
         """`tensor_cores` says whether dense products are in TF32: operands with 10 bits, sums in float32."""
         self._precision = "tf32" if tensor_cores else "ieee"
-        self._rounds = tensor_cores and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
         self._rows: Any = WeakTensorKeyDictionary()  # of matrices, while they last
-        self._filled: Any = WeakTensorKeyDictionary()  # and matrices with aligned rows
 
     def product(self, left: Tensor, dense: Tensor, out: Tensor | None = None) -> Tensor:
         if not left.is_sparse_csr:
             return super().product(left, dense, out)
         out = dense.new_empty(left.shape[0], dense.shape[1]) if out is None else out
         rows = ByLength(torch.arange(left.shape[0], device=left.device), 0)  # to count long ones would be waited for
-        sums.spmm(_matrix(left, rows), Rows(dense.contiguous()), out)
+        sums.spmm(_matrix(left, rows), dense.contiguous(), out)
         return out
 
     def along(self, block: Block, values: Tensor, dense: Tensor, relu: bool = False) -> Tensor:
@@ -52,26 +45,15 @@ class TritonKernels(Kernels):
         width = dense.shape[-1]
         out = dense.new_empty(block.runs, block.targets, width)
         matrix = sums.Matrix(block.rowptr, block.col32, values, (0, 0), block.by_length)
-        read = self._rows_of(dense.reshape(-1, width), block.num_arcs)
-        sums.spmm(matrix, read, out.view(-1, width), relu=relu)
+        sums.spmm(matrix, dense.reshape(-1, width), out.view(-1, width), relu=relu)
         return out
-
-    def _rows_of(self, dense: Tensor, arcs: int) -> Rows:
-        return Rows.rounded(dense) if self.rounds(dense, arcs) else Rows(dense)
-
-    def rounds(self, dense: Tensor, arcs: int) -> bool:
-        """Whether rows that are read along so many arcs are rounded, as tensor cores do: where that is less traffic."""
-        lines, width = dense.shape
-        few = not _NARROW < width <= _WIDEST or arcs <= _WORTH * lines
-        return self._rounds and dense.dtype == torch.float32 and not few
 
     def spread(
         self, block: Block, values: Tensor, grad: Tensor, dense: Tensor | None, width: int, symmetric: bool
     ) -> Gradients:
         if width > _WIDEST:
             return super().spread(block, values, grad, dense, width, symmetric)
-        rows = self._rows_of(grad.contiguous(), block.num_arcs)
-        return sums.spread(block, values, rows, None if dense is None else dense.contiguous())
+        return sums.spread(block, values, grad.contiguous(), None if dense is None else dense.contiguous())
 
     def each_run(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.is_sparse_csr:
@@ -81,42 +63,25 @@ class TritonKernels(Kernels):
         if left not in self._rows:
             self._rows[left] = ByLength.of(left.crow_indices())
         matrix = _matrix(left, self._rows[left])
-        sums.spmm(matrix, Rows(right.reshape(-1, width)), out.view(-1, width), shared=True)
+        sums.spmm(matrix, right.reshape(-1, width), out.view(-1, width), shared=True)
         return out
 
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:
         """[S, n, H]; left [n, m], or transposed, is filled up where its rows are not aligned."""
         turned = left.stride(0) == 1 and left.shape[0] > 1
-        rows = left.t() if turned else left
-        missing = -rows.shape[1] % _ALIGNED
+        width = left.shape[0] if turned else left.shape[1]
+        missing = -width % _ALIGNED
         if not missing:
             return self.times(left, right)
-        owner = left if left._base is None else left._base
-        if owner.shape != rows.shape:  # a part of another matrix
-            filled = F.pad(rows, (0, missing))
-        else:
-            if owner not in self._filled:
-                self._filled[owner] = F.pad(rows, (0, missing))
-            filled = self._filled[owner]
         if turned:
-            return self.times(filled.t(), right)[:, : rows.shape[1]]
-        return self.times(filled, F.pad(right, (0, 0, 0, missing)))
+            filled = F.pad(left.t(), (0, missing)).t()
+            return self.times(filled, right)[:, :width]
+        return self.times(F.pad(left, (0, missing)), F.pad(right, (0, 0, 0, missing)))
 
     def times(self, left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
         """A dense product, plus what is added, without a gradient."""
         with _precision(self._precision):
             return torch.matmul(left, right) if added is None else torch.baddbmm(added, left, right)
-
-    def over_rows(self, left: Tensor, right: Tensor) -> Tensor:
-        """[S, I, H] leftᵀ · right, left [S, n, I], right [S, n, H]: in parts of the rows where a product with so few
-        tiles would leave most of a GPU idle."""
-        (runs, count, inputs), units = left.shape, right.shape[2]
-        tiles = runs * -(-inputs // _TILE) * -(-units // _TILE)
-        parts = next((parts for parts in (3, 2, 4) if count % parts == 0), 1)
-        if parts * _FEWEST_ROWS > count or tiles > _TILES or not (left.is_contiguous() and right.is_contiguous()):
-            return self.times(left.transpose(1, 2), right)
-        left, right = (h.view(runs * parts, count // parts, -1) for h in (left, right))
-        return self.times(left.transpose(1, 2), right).view(runs, parts, inputs, units).sum(dim=1)
 
     def matmul(self, left: Tensor, right: Tensor, added: Tensor | None = None) -> Tensor:
         result: Tensor = _Product.apply(left, right, added, self)
@@ -185,7 +150,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, added: Tensor | None, by: TritonKernels) -> Tensor:
         ctx.by = by
         ctx.save_for_backward(left, right)
-        return by.each_run(left, right) if left.dim() == 2 and added is None else by.times(left, right, added)
+        return by.times(left, right, added)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -194,8 +159,7 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_left = ctx.by.times(grads[0], right.transpose(-1, -2))
         if ctx.needs_input_grad[1]:
-            shared = left.dim() == 2
-            to_right = ctx.by.each_run(left.t(), grads[0]) if shared else ctx.by.over_rows(left, grads[0])
+            to_right = ctx.by.times(left.transpose(-1, -2), grads[0])
         return to_left, to_right, grads[0] if ctx.needs_input_grad[2] else None, None
 
 
@@ -255,34 +219,6 @@ class _Dropped(torch.autograd.Function):
         return kernels.drop(key, grads[0].contiguous(), ctx.rows, ctx.drop), None, None, None
 
 
-class SummedNormRelu(torch.autograd.Function):
-    """`units.norm_relu` of sums along arcs: what goes back along them is rounded where it is made."""
-
-    @staticmethod
-    def forward(ctx: Any, product: Tensor, values: Tensor, *others: Any) -> Tensor:
-        """`others` are bias, scale and shift, the sums, the block, dropout and the kernels."""
-        bias, scale, shift, summed, ctx.block, draw, ctx.by = others
-        bias, scale, shift = None if bias is None else bias.contiguous(), scale.contiguous(), shift.contiguous()
-        result, moments = units.norm_relu(summed, (bias, scale, shift), draw)
-        ctx.drop = draw.p if draw is not None else 0.0
-        kept = product.contiguous() if ctx.needs_input_grad[1] else None
-        ctx.save_for_backward(values, kept, summed, bias, scale, result, moments)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        values, product, summed, bias, scale, *made = ctx.saved_tensors
-        (runs, _, width), block = summed.shape, ctx.block
-        rounded = ctx.by.rounds(summed.view(-1, width), block.num_arcs)
-        rows, to_scale, to_shift, to_bias = units.norm_relu_gradient(
-            grads[0].contiguous(), summed, (bias, scale), made, ctx.drop, rounded=rounded
-        )
-        dense = None if product is None else product.view(-1, width)
-        to_values, to_product = sums.spread(block, values, rows, dense)
-        to_parts = None if bias is None else to_bias, to_scale, to_shift
-        return to_product.view(runs, -1, width), to_values, *to_parts, None, None, None, None
-
-
 class _NormRelu(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -298,10 +234,10 @@ class _NormRelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, bias, scale, *made = ctx.saved_tensors
-        rows, to_scale, to_shift, to_bias = units.norm_relu_gradient(
+        to_h, to_scale, to_shift, to_bias = units.norm_relu_gradient(
             grads[0].contiguous(), h, (bias, scale), made, ctx.drop
         )
-        return rows.numbers.view(h.shape), None if bias is None else to_bias, to_scale, to_shift, None
+        return to_h, None if bias is None else to_bias, to_scale, to_shift, None
 
 
 def norm_relu(h: Tensor, parts: tuple[Tensor | None, Tensor, Tensor], draw: units.Draw | None = None) -> Tensor:

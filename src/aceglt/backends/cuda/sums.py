@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import triton
@@ -15,34 +14,14 @@ from aceglt.numerics.kernels import Gradients
 
 _NARROW = 16  # columns of an output
 _MANY = 12  # entries of a row, on average, of which more are read at a time
-LARGEST = 32768.0
-"""That a rounded number is; float16 ends at 65504."""
-
-
-@triton.jit
-def scaled(tile, largest):
-    """Rows, each over a factor that makes its largest magnitude that one, and the factors."""
-    factor = tl.maximum(tl.max(tl.abs(tile), axis=1) / largest, 1e-30)
-    return tile / factor[:, None], factor
-
-
-@triton.jit(do_not_specialize=["count"])
-def _round_kernel(out, factors, dense, count, width, largest, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Some rows in float16."""
-    row, offset = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    both = (row < count)[:, None] & (offset < width)[None, :]
-    cells = row[:, None] * width + offset[None, :]
-    tile, factor = scaled(tl.load(dense + cells, mask=both, other=0.0), largest)
-    tl.store(out + cells, tile.to(tl.float16), mask=both)
-    tl.store(factors + row, factor, mask=row < count)
 
 
 @triton.jit(do_not_specialize=["columns", "lines"])
 def _wide_kernel(
-    out, rowptr, col, values, dense, factors, rows, columns, lines, width,
-    ROUNDED: tl.constexpr, RELU: tl.constexpr, WARPS: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
+    out, rowptr, col, values, dense, rows, columns, lines, width,
+    RELU: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of one row of one run's result: the sum over the row's entries, which warps take by turns.
+    """Some columns of one row of one run's result: the sum over the row's entries, in their order.
 
     Programs that run side by side work on the same columns, so that what they read of `dense` stays in the cache.
     """
@@ -51,22 +30,16 @@ def _wide_kernel(
     inside = offset < width
     source = dense + run * columns * width + offset
     first, last = tl.load(rowptr + row), tl.load(rowptr + row + 1)
-    total = tl.zeros([WARPS, WIDTH], dtype=out.dtype.element_ty)
-    for start in range(first, last, WARPS * STEPS):
-        for step in tl.static_range(STEPS):  # several reads under way at a time
-            entry = start + step * WARPS + tl.arange(0, WARPS)
-            there = entry < last
-            line = tl.load(col + entry, mask=there, other=0).to(tl.int64)
-            value = tl.load(values + entry, mask=there, other=0.0)
-            if ROUNDED:
-                value *= tl.load(factors + line, mask=there, other=0.0)
-            both = there[:, None] & inside[None, :]
-            tile = tl.load(source[None, :] + line[:, None] * width, mask=both, other=0.0)
-            total += value[:, None] * tile.to(total.dtype)
-    result = tl.sum(total, axis=0)
+    total = tl.zeros([WIDTH], dtype=out.dtype.element_ty)
+    for start in range(first, last, ENTRIES):
+        for step in tl.static_range(ENTRIES):  # several reads under way at a time
+            there = start + step < last
+            line = tl.load(col + start + step, mask=there, other=0).to(tl.int64)
+            value = tl.load(values + start + step, mask=there, other=0.0)
+            total += value * tl.load(source + line * width, mask=inside & there, other=0.0)
     if RELU:
-        result = tl.maximum(result, 0.0)
-    tl.store(out + (run * lines + row) * width + offset, result, mask=inside)
+        total = tl.maximum(total, 0.0)
+    tl.store(out + (run * lines + row) * width + offset, total, mask=inside)
 
 
 @triton.jit(do_not_specialize=["first_row", "count"])
@@ -100,37 +73,31 @@ def _narrow_kernel(
 
 @triton.jit
 def _spread_kernel(
-    out, to_values, rowptr, col, order, values, grad, factors, dense, rows, width, arcs,
-    ROUNDED: tl.constexpr, SCORED: tl.constexpr, WARPS: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
+    out, to_values, rowptr, col, order, values, grad, dense, rows, width, arcs,
+    SCORED: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Some columns of one source's row of the gradient of `dense`, and their part of those of its arcs' values: what
-    comes from a target is read once. Warps take the arcs by turns."""
+    comes from a target is read once."""
     row = tl.load(rows + tl.program_id(0)).to(tl.int64)
     offset = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = offset < width
-    total = tl.zeros([WARPS, WIDTH], dtype=out.dtype.element_ty)
+    total = tl.zeros([WIDTH], dtype=out.dtype.element_ty)
     if SCORED:
         to_values += tl.program_id(1).to(tl.int64) * arcs
         own = tl.load(dense + row * width + offset, mask=inside, other=0.0)
     last = tl.load(rowptr + row + 1)
-    for start in range(tl.load(rowptr + row), last, WARPS * STEPS):
-        entry = start + tl.arange(0, WARPS * STEPS)
+    for start in range(tl.load(rowptr + row), last, ENTRIES):
+        entry = start + tl.arange(0, ENTRIES)
         there = entry < last
         target = tl.load(col + entry, mask=there, other=0).to(tl.int64)
         place = tl.load(order + entry, mask=there, other=0)
         value = tl.load(values + place, mask=there, other=0.0)
         cells = target[:, None] * width + offset[None, :]
-        tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0).to(total.dtype)
-        if ROUNDED:
-            factor = tl.load(factors + target, mask=there, other=0.0)
-            value *= factor
-        total += tl.sum(tl.reshape(tile * value[:, None], [STEPS, WARPS, WIDTH]), axis=0)
+        tile = tl.load(grad + cells, mask=there[:, None] & inside[None, :], other=0.0)
+        total += tl.sum(tile * value[:, None], axis=0)
         if SCORED:
-            inner = tl.sum(tile * own[None, :], axis=1)
-            if ROUNDED:
-                inner *= factor
-            tl.store(to_values + place, inner, mask=there)
-    tl.store(out + row * width + offset, tl.sum(total, axis=0), mask=inside)
+            tl.store(to_values + place, tl.sum(tile * own[None, :], axis=1), mask=there)
+    tl.store(out + row * width + offset, total, mask=inside)
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -180,67 +147,31 @@ class Matrix:
     """[A] where the value of each entry is; None where they are in the order of the entries."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A dense matrix [n, width] to sum rows of along arcs, which are most of the traffic."""
-
-    numbers: Tensor
-    factors: Tensor | None = None
-    """[n] that rows are to be multiplied by; None is 1."""
-
-    @staticmethod
-    def empty(like: Tensor, rounded: bool) -> Rows:
-        """Of the shape of a matrix."""
-        if not rounded:
-            return Rows(torch.empty_like(like))
-        return Rows(torch.empty_like(like, dtype=torch.float16), like.new_empty(len(like)))
-
-    @staticmethod
-    def rounded(dense: Tensor) -> Rows:
-        """In float16, with the precision of TF32 (10 bits of mantissa) for what is not small beside the largest number
-        of its row: half the traffic."""
-        made = Rows.empty(dense, rounded=True)
-        wide = triton.next_power_of_2(dense.shape[1])
-        lines = max(1, 2048 // wide)
-        _round_kernel[(triton.cdiv(len(dense), lines),)](
-            *(made.numbers, made.factors, dense, *dense.shape, LARGEST, lines, wide), num_warps=4
-        )
-        return made
-
-
-def spmm(matrix: Matrix, dense: Rows, out: Tensor, shared: bool = False, relu: bool = False) -> None:
+def spmm(matrix: Matrix, dense: Tensor, out: Tensor, shared: bool = False, relu: bool = False) -> None:
     """out = matrix · dense, both [lines, width], or its ReLU; `shared` if one matrix serves all runs' lines."""
     lines, width = out.shape
     if not lines or not width:
         return
+    rows, columns = matrix.shape if shared else (lines, 0)
     wide = triton.next_power_of_2(width)
-    if wide <= _NARROW and not shared:
-        _narrow_spmm(matrix, dense.numbers, out, relu)
+    if wide > _NARROW or shared:
+        wide, entries = _shape(width, shared or len(matrix.values) > _MANY * lines)
+        given = out, matrix.rowptr, matrix.col, matrix.values, dense, matrix.rows.all
+        grid = rows, triton.cdiv(width, wide), lines // rows
+        _wide_kernel[grid](*given, columns, rows, width, relu, 8 if shared else 2 * entries, wide, num_warps=1)
         return
-    rounded, (rows, columns) = dense.factors is not None, matrix.shape if shared else (lines, 0)
-    read = matrix.rowptr, matrix.col, matrix.values, dense.numbers, dense.factors if rounded else dense.numbers
-    shapes = [(_SHARED, matrix.rows.all)] if shared else _shapes("sums", matrix.rows, len(matrix.values), rounded)
-    for shape, some in shapes:
-        wide = min(shape.columns, triton.next_power_of_2(width))
-        grid = len(some), triton.cdiv(width, wide), lines // rows
-        flags = rounded, relu, shape.warps, shape.steps, wide
-        _wide_kernel[grid](out, *read, some, columns, rows, width, *flags, num_warps=shape.warps)
-
-
-def _narrow_spmm(matrix: Matrix, dense: Tensor, out: Tensor, relu: bool) -> None:
-    (lines, width), long = out.shape, matrix.rows.long
     order = matrix.col if matrix.order is None else matrix.order
-    read = out, matrix.rowptr, matrix.col, matrix.values, order, dense, matrix.rows.all
+    read, long = (out, matrix.rowptr, matrix.col, matrix.values, order, dense, matrix.rows.all), matrix.rows.long
     for first, last, group, entries in ((0, long, 1, 32), (long, lines, 16, 2)):
         if last > first:
-            flags = first, last, width, matrix.order is not None, relu, group, entries, triton.next_power_of_2(width)
+            flags = first, last, width, matrix.order is not None, relu, group, entries, wide
             _narrow_kernel[(triton.cdiv(last - first, group),)](*read, *flags, num_warps=1)
 
 
-def spread(block: Block, values: Tensor, grad: Rows, dense: Tensor | None) -> Gradients:
+def spread(block: Block, values: Tensor, grad: Tensor, dense: Tensor | None) -> Gradients:
     """Gradients of the values [A] of a block's arcs (None without `dense`) and of what they were multiplied with,
     dense [S·N, H], from those [S·T, H] of the product."""
-    width = grad.numbers.shape[1]
+    width = grad.shape[1]
     out = values.new_empty(block.runs * block.sources, width)
     if not out.numel():
         return None if dense is None else torch.empty_like(values), out
@@ -249,48 +180,24 @@ def spread(block: Block, values: Tensor, grad: Rows, dense: Tensor | None) -> Gr
         to_values = torch.empty_like(values) if dense is not None else None
         spmm(Matrix(*transposed, values, (0, 0), rows, block.transpose), grad, out)
         if to_values is not None and len(values):
-            ends = block.row, block.col, grad.numbers, dense, len(values)
+            ends = block.row, block.col, grad, dense, len(values)
             _inner_kernel[(triton.cdiv(len(values), 128),)](to_values, *ends, width, 128)
         return to_values, out
-    rounded, scored = grad.factors is not None, dense is not None
-    shapes = _shapes("scores" if scored else "spread", rows, len(values), rounded)
-    wide = min(shapes[0][0].columns, triton.next_power_of_2(width))
-    parts = values.new_empty(triton.cdiv(width, wide), len(values)) if scored else None
-    given = grad.numbers, grad.factors if rounded else values, dense if scored else out
-    for shape, some in shapes:
-        _spread_kernel[(len(some), triton.cdiv(width, wide))](
-            *(out, out if parts is None else parts, *transposed, block.transpose, values, *given, some),
-            *(width, len(values), rounded, scored, shape.warps, shape.steps, wide),
-            num_warps=shape.warps,
-        )
+    wide, entries = _shape(width, len(values) > _MANY * len(out), dense is not None)
+    given = block.transpose, values, grad, out if dense is None else dense, rows.all, width, len(values)
+    parts = None if dense is None else values.new_empty(triton.cdiv(width, wide), len(values))
+    _spread_kernel[(len(out), triton.cdiv(width, wide))](
+        *(out, out if parts is None else parts, *transposed, *given, dense is not None, entries, wide), num_warps=1
+    )
     return None if parts is None else parts[0] if len(parts) == 1 else parts.sum(dim=0), out
 
 
-class Shape(NamedTuple):
-    """Of a program that sums rows along the arcs of a node, as an H200 is fastest."""
-
-    columns: int
-    """What is read many times stays in the cache by a few columns of all rows at a time."""
-    warps: int
-    steps: int
-    """Arcs that each warp reads at a time."""
-
-
-_SHARED = Shape(128, 1, 8)
-_FEW = {"sums": Shape(512, 1, 4), "spread": Shape(512, 1, 2), "scores": Shape(256, 1, 2)}
-_LONG = {"sums": Shape(128, 8, 4), "spread": Shape(128, 8, 4), "scores": Shape(256, 8, 2)}
-_SHORT = {"sums": Shape(128, 1, 16), "spread": Shape(128, 1, 8), "scores": Shape(256, 1, 4)}
-_LONG_ROUNDED, _SHORT_ROUNDED = Shape(256, 8, 4), Shape(256, 2, 4)
-
-
-def _shapes(what: str, rows: ByLength, entries: int, rounded: bool) -> list[tuple[Shape, Tensor]]:
-    """Of programs for a matrix with so many entries, and the rows of each: where rows have many entries, the longest
-    would be waited for unless several warps shared them."""
-    if not rounded and entries <= _MANY * len(rows.all):
-        return [(_FEW[what], rows.all)]
-    long, short = (_LONG_ROUNDED, _SHORT_ROUNDED) if rounded else (_LONG[what], _SHORT[what])
-    both = (long, rows.all[: rows.long]), (short, rows.all[rows.long :])
-    return [(shape, some) for shape, some in both if len(some)]
+def _shape(width: int, many: bool, scored: bool = False) -> tuple[int, int]:
+    """Of a program that sums rows of so many columns along arcs, of which a node has many or few: its columns, and the
+    arcs that it reads at a time, as an H200 is fastest. What is read many times stays in the cache by a few columns of
+    all rows at a time; a score's gradient is a sum over columns."""
+    wide, arcs = (256, 4 if many else 2) if scored else (128, 8) if many else (512, 2)
+    return min(wide, triton.next_power_of_2(width)), arcs
 
 
 def sddmm(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:

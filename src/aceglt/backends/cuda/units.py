@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from aceglt.backends.cuda.kernels import kept
-from aceglt.backends.cuda.sums import LARGEST, Rows, scaled
 from aceglt.numerics import rng
 from aceglt.numerics.ops import NORM_EPSILON
 
@@ -27,15 +25,6 @@ def _widened(x):
     return x
 
 
-@triton.jit
-def _tile(h, line, real, width, WIDTH: tl.constexpr):
-    """Some rows of a matrix, where their cells are, and which of these are real."""
-    offset = tl.arange(0, WIDTH)
-    both = real[:, None] & (offset < width)[None, :]
-    cells = line[:, None] * width + offset[None, :]
-    return _widened(tl.load(h + cells, mask=both, other=0.0)), cells, both
-
-
 @triton.jit(do_not_specialize=["count", "hashes", "threshold", "GOLDEN", "MIX_1", "MIX_2"])
 def _narrow_kernel(
     out, mask, h, narrow, count, width, key, rows, scale, hashes, threshold, GOLDEN, MIX_1, MIX_2,
@@ -43,9 +32,12 @@ def _narrow_kernel(
 ):  # fmt: skip
     """Some rows of h · narrowᵀ for one run, of what dropout leaves of h; the mask says where that is above 0."""
     row, run = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
-    offset, line = tl.arange(0, WIDTH), run * count + row
+    offset = tl.arange(0, WIDTH)
     inside = offset < width
-    tile, cells, both = _tile(h, line, row < count, width, WIDTH)
+    both = (row < count)[:, None] & inside[None, :]
+    line = run * count + row
+    cells = line[:, None] * width + offset[None, :]
+    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
     if DROPPED:
         node = row
         if PICKED:
@@ -97,9 +89,12 @@ def _norm_kernel(
 ):  # fmt: skip
     """ReLU of the layer norm of some rows of one run, with the bias before and dropout after it."""
     row, run = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
-    offset, line = tl.arange(0, WIDTH), run * count + row
+    offset = tl.arange(0, WIDTH)
     inside = offset < width
-    tile, cells, both = _tile(h, line, row < count, width, WIDTH)
+    both = (row < count)[:, None] & inside[None, :]
+    line = run * count + row
+    cells = line[:, None] * width + offset[None, :]
+    tile = _widened(tl.load(h + cells, mask=both, other=0.0))
     if BIASED:
         tile += tl.load(bias + run * width + offset, mask=inside, other=0.0)[None, :]
     mean = tl.sum(tile, axis=1) / width
@@ -120,14 +115,14 @@ def _norm_kernel(
 
 @triton.jit(do_not_specialize=["count", "chunk"])
 def _norm_gradient_kernel(
-    to_h, factors, sums, grad, result, moments, h, bias, scale, count, width, chunk, factor, largest,
-    BIASED: tl.constexpr, ROUNDED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    to_h, sums, grad, result, moments, h, bias, scale, count, width, chunk, factor,
+    BIASED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Of some rows of one run, and their part of the sums [3, width] that are those of scale, shift and bias."""
     part, run = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     offset = tl.arange(0, WIDTH)
     inside = offset < width
-    scales = tl.load(scale + run * width + offset, mask=inside, other=0.0)
+    factors = tl.load(scale + run * width + offset, mask=inside, other=0.0)
     if BIASED:
         added = tl.load(bias + run * width + offset, mask=inside, other=0.0)
     to_scale = tl.zeros([WIDTH], dtype=sums.dtype.element_ty)
@@ -136,8 +131,10 @@ def _norm_gradient_kernel(
     last = tl.minimum((part + 1) * chunk, count)
     for start in range(part * chunk, last, ROWS):
         row = start + tl.arange(0, ROWS)
+        both = (row < last)[:, None] & inside[None, :]
         line = run * count + row
-        tile, cells, both = _tile(h, line, row < last, width, WIDTH)
+        cells = line[:, None] * width + offset[None, :]
+        tile = _widened(tl.load(h + cells, mask=both, other=0.0))
         if BIASED:
             tile += added[None, :]
         mean = tl.load(moments + line * 2, mask=row < last, other=0.0)
@@ -147,14 +144,11 @@ def _norm_gradient_kernel(
         g = tl.where(tl.load(result + cells, mask=both, other=0.0) > 0, g * factor, 0.0)
         to_scale += tl.sum(g * tile, axis=0)
         to_shift += tl.sum(g, axis=0)
-        g *= scales[None, :]
+        g *= factors[None, :]
         level, slope = tl.sum(g, axis=1) / width, tl.sum(g * tile, axis=1) / width
         g = tl.where(both, (g - level[:, None] - tile * slope[:, None]) * root[:, None], 0.0)
+        tl.store(to_h + cells, g, mask=both)
         to_bias += tl.sum(g, axis=0)
-        if ROUNDED:
-            g, over = scaled(g, largest)
-            tl.store(factors + line, over, mask=row < last)
-        tl.store(to_h + cells, g.to(to_h.dtype.element_ty), mask=both)
     place = (run * tl.num_programs(0) + part) * 3 * width + offset
     tl.store(sums + place, to_scale, mask=inside)
     tl.store(sums + place + width, to_shift, mask=inside)
@@ -242,25 +236,18 @@ def norm_relu(
 
 
 def norm_relu_gradient(
-    grad: Tensor,
-    h: Tensor,
-    parts: tuple[Tensor | None, Tensor],
-    made: Sequence[Tensor],
-    p: float,
-    rounded: bool = False,
-) -> tuple[Rows, Tensor, Tensor, Tensor]:
-    """Gradients of h as rows [S·n, H], rounded or not, and of scale, shift and bias, from that of what `norm_relu`
-    made; `parts` are bias and scale."""
+    grad: Tensor, h: Tensor, parts: tuple[Tensor | None, Tensor], made: tuple[Tensor, Tensor], p: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of h, scale, shift and bias, from that of what `norm_relu` made; `parts` are bias and scale."""
     bias, scale = parts
     (runs, count, width), (result, moments) = h.shape, made
     parts_of_rows = max(1, min(_PROGRAMS // runs, triton.cdiv(count, 16)))
     chunk = triton.cdiv(max(1, count), parts_of_rows)
-    to_h, sums = Rows.empty(h.view(-1, width), rounded), h.new_empty(runs, parts_of_rows, 3, width, dtype=_summed(h))
+    to_h, sums = torch.empty_like(h), h.new_empty(runs, parts_of_rows, 3, width, dtype=_summed(h))
     wide = triton.next_power_of_2(width)
     _norm_gradient_kernel[(parts_of_rows, runs)](
-        *(to_h.numbers, to_h.numbers if to_h.factors is None else to_h.factors, sums),
-        *(grad, result, moments, h, h if bias is None else bias, scale, count, width, chunk),
-        *(1.0 / (1.0 - p), LARGEST, bias is not None, rounded, max(1, (512 if rounded else 2048) // wide), wide),
+        *(to_h, sums, grad, result, moments, h, h if bias is None else bias, scale),
+        *(count, width, chunk, 1.0 / (1.0 - p), bias is not None, max(1, 2048 // wide), wide),
         num_warps=4,
     )
     to_scale, to_shift, to_bias = sums.sum(dim=1).unsqueeze(2).to(h.dtype).unbind(1)
