@@ -169,3 +169,12 @@ def test_kernels_have_the_cores_that_trainings_leave(workers: Workers) -> None:
                 lent.append(workers.lent)
         lent.append(workers.lent)
     assert [*lent, workers.lent] == [4, 2, 1, 4, 1]
+
+
+@pytest.mark.usefixtures("two_threads")  # which sets the number back
+def test_a_large_kernel_is_one_piece_where_no_thread_can_take_a_share(workers: Workers) -> None:
+    pieces: list[tuple[int, int]] = []
+    torch.set_num_threads(1)
+    with closing(Spare(2, workers)) as spare, spare.training(), spare.training():
+        workers.divide(lambda *piece: pieces.append(piece), 100, size=workers.worth)
+    assert pieces == [(0, 100)]

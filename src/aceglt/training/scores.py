@@ -11,13 +11,14 @@ from aceglt.numerics import rng
 from aceglt.numerics.masks import SIDES, Masks, Scores
 
 NOISE = 1e-5  # relative size of the noise
+_FEW = 8  # where one in so many is alive, draws for those alone take less time than for all in order
 
 
 def initial_scores(key: Tensor, masks: Masks, uniform: Callable[[Tensor, int], Tensor] = rng.uniform) -> Scores:
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
 
     def side(name: str, alive: Tensor) -> Tensor:
-        if 2 * int(alive.sum()) > alive.numel():
+        if _FEW * int(alive.sum()) > alive.numel():
             return _around_one(uniform(rng.fold(key, SIDES.index(name)), alive.shape[1])).mul_(alive)
         made = torch.zeros_like(alive, dtype=torch.get_default_dtype())
         for run, places in enumerate(part.nonzero().squeeze(1) for part in alive):

@@ -74,7 +74,7 @@ _reordered: Any = _jit(fastmath={"contract", "reassoc"})
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
-_BLOCK = 2048  # elements of an update at a time
+_BLOCK = 1 << 14  # elements of an update at a time: half a cache of 1 MiB, and long streams from memory
 VECTOR = 64  # bytes
 WIDE = 4  # vectors of a row that a product reads at a time
 CACHED = 1 << 22  # bytes of a matrix of which it reads so little at a time

@@ -418,7 +418,7 @@ def _plain(*tensors: Tensor) -> bool:
 
 def _array(tensor: Tensor) -> Any:
     """As the kernels read it."""
-    return tensor.detach().numpy()
+    return (tensor.detach() if tensor.requires_grad else tensor).numpy()
 
 
 def _unsigned(key: Tensor) -> Any:

@@ -47,6 +47,8 @@ class Workers:
         """Operations from which on a kernel has the threads that are lent."""
         self.lent = 1
         """How many threads these may have, if torch has fewer."""
+        self.awaited = True
+        """Whether a thread may wait and take a share; where none does, the kernel of one thread is one piece."""
         self.offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
         """Kernels under way that a thread which waits may take a share of, with those that do."""
         self._changed = Condition()  # what is offered, or waited for
@@ -61,7 +63,7 @@ class Workers:
         """
         count, large = work if isinstance(work, int) else len(work) - 1, size >= self.worth
         threads = min(max(torch.get_num_threads(), self.lent if large else 1), count)
-        shares = max(threads, 2) if large and pieces > 1 else threads
+        shares = max(threads, 2) if large and pieces > 1 and self.awaited else threads
         if shares <= 1:
             return kernel(0, count, *arguments)
         left = iter(list(pairwise(cuts(work, count, pieces * shares))))
@@ -135,7 +137,7 @@ class Spare:
     def close(self) -> None:
         """Trainings are over."""
         self._pool.shutdown()
-        self._workers.lent = 1
+        self._workers.lent, self._workers.awaited = 1, True
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -167,6 +169,7 @@ class Spare:
             self._trainings += trainings
             self._beside += beside
             self._workers.lent = max(1, self._cores // max(1, self._trainings + self._beside))
+            self._workers.awaited = self._beside > 0
 
 
 def side_by_side(
