@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,9 @@ def write(folder: Path = KEPT, page: Path = PAGE) -> None:
     pictures = page.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
     for part, found in searched.items():
-        title, comparison = PARTS[part], compare_runs(list(found.values()))
+        graphs = Counter(run.results["dataset"] for run in found.values())
+        contestants = [run for run in found.values() if graphs[run.results["dataset"]] > 1]
+        title, comparison = PARTS[part], compare_runs(contestants)
         drawn_above = part == first
         tables[part] = section(part, title, comparison, gaps(part, found, folder), pictures.name, drawn_above)
         draw(comparison, pictures / f"{part}.svg")
