@@ -57,6 +57,14 @@ def test_tensors_and_payload_come_back_as_they_were(tmp_path: Path) -> None:
         assert tensors[name].equal(tensor)
 
 
+def test_a_header_whose_length_begins_as_a_zip_archive_does_is_read(tmp_path: Path) -> None:
+    storage.write_tensors(tmp_path / "file", "ticket", 1, {"name": ""}, TENSORS)
+    more = int.from_bytes(b"PK", "little") - int.from_bytes((tmp_path / "file").read_bytes()[:8], "little")
+    storage.write_tensors(tmp_path / "file", "ticket", 1, {"name": "a" * more}, TENSORS)
+    assert (tmp_path / "file").read_bytes().startswith(b"PK")
+    assert storage.read_tensors(tmp_path / "file", "ticket", 1, TicketError)[0]["name"] == "a" * more
+
+
 def test_what_was_read_stays_when_the_file_is_overwritten_in_place(tmp_path: Path) -> None:
     path = _written(tmp_path)
     tensors = storage.read_tensors(path, "ticket", 1, TicketError)[1]

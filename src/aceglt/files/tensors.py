@@ -66,7 +66,7 @@ def read_tensors(
     try:
         with open(path, "rb") as file_start:
             header = file_start.read(8)
-            if header.startswith(b"PK"):  # which would be a length
+            if header.startswith(b"PK\x03\x04"):  # a length of at least 64 MiB
                 raise ValueError("it is a zip archive, such as an .npz file")
             if int.from_bytes(header, "little") > text_bytes():
                 raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
