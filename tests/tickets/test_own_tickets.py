@@ -63,6 +63,14 @@ def test_the_module_with_the_tickets_weights_predicts_what_the_search_does(layer
     assert torch.equal(module.eval().state_dict()[next(iter(state))], state[next(iter(state))])
 
 
+def test_a_lazy_module_gets_its_shapes_from_the_ticket() -> None:
+    def lazy() -> GCN:
+        return GCN(-1, 6, 2, 3)
+
+    ticket = ticket_of(lazy)
+    assert torch.allclose(ticket.predict(data(), backbone=lazy), searched(ticket, lazy), atol=1e-6)
+
+
 def test_an_instance_is_copied_and_may_be_trained() -> None:
     model = GCN(12, 6, 2, 3)
     before = {name: part.clone() for name, part in model.state_dict().items()}

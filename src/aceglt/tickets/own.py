@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from aceglt.backbones import Backbone
 from aceglt.config.own import again, name_of
@@ -106,7 +107,8 @@ def compact_of(ticket: Ticket, backbone: Any) -> Module:
 
 def _load(ticket: Ticket, module: Module, name: str) -> None:
     state, own = ticket.state_dict(), module.state_dict()
-    sizes = {key: (list(own[key].shape), list(state[key].shape)) for key in state if key in own}
+    sized = [key for key in state if key in own and not is_lazy(own[key])]
+    sizes = {key: (list(own[key].shape), list(state[key].shape)) for key in sized}
     if told := [f"{key} is {found}, the ticket's {mine}" for key, (found, mine) in sizes.items() if found != mine]:
         raise TicketError(f"{name} is not the ticket's model: {', '.join(told[:3])}")
     try:
