@@ -7,6 +7,8 @@ import torch
 from ticket_samples import assert_close
 from torch import Tensor
 
+from aceglt.numerics.csr import to_csr
+from aceglt.tickets import linear
 from aceglt.tickets.linear import PrunedLinear, choose_input
 
 
@@ -73,6 +75,23 @@ def test_weights_that_are_edited_in_place_are_used(alive: float) -> None:
     with torch.no_grad():
         layer.weight.mul_(2)
     assert_close(layer([h.to_sparse_csr()]), 2 * before, 1e-5)
+    assert_close(layer([h]), 2 * before, 1e-5)
+
+
+def test_a_copy_of_weights_that_are_edited_while_it_is_made_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    h, layer = random(300, 80, 0.2).to_sparse_csr(), PrunedLinear(random(80, 512, 0.01), None)
+
+    def slow(weight: Tensor) -> Tensor:
+        made = to_csr(weight)
+        monkeypatch.undo()
+        with torch.no_grad():
+            layer.weight.mul_(2)
+        layer([h])  # as another thread does
+        return made
+
+    monkeypatch.setattr(linear, "to_csr", slow)
+    before = layer([h])
+    assert layer.used == ["sparse both"]
     assert_close(layer([h]), 2 * before, 1e-5)
 
 

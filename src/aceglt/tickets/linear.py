@@ -60,8 +60,7 @@ class PrunedLinear(Linear):
         return [made for made in self._made.values() if isinstance(made, Tensor)]
 
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
-        self.used.clear()
-        out, first = self.shift, 0
+        out, first, used = self.shift, 0, list[str]()
         for block in blocks:
             kernel, weight = self._choose(block), self._rows(first, block.shape[1])
             if kernel == "dense" and out is not None:
@@ -69,8 +68,9 @@ class PrunedLinear(Linear):
             else:
                 part = self._multiply(kernel, block, weight, first)
                 out = part if out is None else part.add_(out)
-            self.used.append(kernel)
+            used.append(kernel)
             first += block.shape[1]
+        self.used = used
         assert out is not None
         return out
 
@@ -133,9 +133,10 @@ class PrunedLinear(Linear):
         made_of = weight.data_ptr(), version, weight.dtype, weight.device
         if made_of != self._made_of:
             self._made, self._made_of = {}, made_of
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        made = self._made  # a pass in another thread may begin anew
+        if name not in made:
+            made[name] = make()
+        return made[name]
 
 
 def choose_input(
