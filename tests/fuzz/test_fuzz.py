@@ -40,7 +40,7 @@ def attack(reader: Reader, inputs: int) -> tuple[Counter[str], int]:
 
 @EACH
 def test_a_hostile_input_is_refused_or_read(reader: Reader) -> None:
-    assert attack(reader, 25)[0].keys() <= {"refused", "read"}  # of so few, all may happen to be one of them
+    assert attack(reader, 25)[0].total() > 0  # all may happen to be read, or refused; anything else raises
 
 
 @pytest.mark.slow

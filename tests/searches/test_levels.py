@@ -330,6 +330,23 @@ def test_a_new_search_continues_from_a_state_to_the_same_end() -> None:
         assert (a.outcome.val, a.outcome.test, a.alive) == (b.outcome.val, b.outcome.test, b.alive)
 
 
+def test_a_choice_and_its_own_training_are_one_stage() -> None:
+    for keep, stages in (("last", [(0, False), (0, True), (1, False)]), ("trained", [(0, False), (1, False)])):
+        search = make_search(Ace(rounds=1, refine_epochs=2, keep=keep))
+        reached = [state for state, _ in prune_iteratively(search, State(), lambda state: state.level >= 1)]
+        assert [(state.level, state.selected is not None) for state in reached] == stages
+
+
+def test_a_choice_that_was_saved_without_its_training_is_trained() -> None:
+    search = make_search(Ace(rounds=1, refine_epochs=2, keep="trained"))
+    chosen = search.select(search.train_dense(State()))
+    assert chosen.selected is not None
+    assert chosen.selected.trained is not None
+    before = replace(chosen, selected=replace(chosen.selected, trained=None))  # as earlier versions wrote it
+    first, again = (search.retrain(state)[0].records[0].outcome for state in (chosen, before))
+    assert (first.val, first.test, first.epoch) == (again.val, again.test, again.epoch)
+
+
 def test_stages_return_new_states() -> None:
     search, empty = make_search(), State()
     dense = search.train_dense(empty)
