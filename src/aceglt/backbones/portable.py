@@ -198,11 +198,6 @@ class Layer(nn.Module):
         self.scale, self.offset = fixed(spec.scale), fixed(spec.offset)
         self.whole = spec.norm or any(part is not None for part in (spec.root, spec.identity, spec.scale))
 
-    @property
-    def entry(self) -> nn.Module:
-        """The first product that reads the layer's inputs."""
-        return self.heads[0]
-
     def forward(self, blocks: Sequence[Tensor], graph: ArcGraph) -> list[Tensor]:
         logits = None if self.attention is None else self.attention(blocks)
         units: Iterable[Tensor] = (head(blocks) for head in self.heads)  # made when asked for, so still in the cache

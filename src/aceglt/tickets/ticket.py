@@ -229,7 +229,8 @@ class Ticket:
         """Load a ticket from a model hub (needs the extra `hub`) or from a folder; nothing in it is executed.
 
         Args:
-            source: "user/name", or a folder.
+            source: "user/name", or a folder. Where there is a folder user/, a hub is asked only with a revision, token
+                or endpoint.
             file: its name there.
             revision: a branch, tag or commit.
             token: of the user; by default the one that is logged in.
