@@ -69,6 +69,15 @@ def test_where_searches_are_processes_a_graph_in_memory_is_told_to_be_saved(call
     assert in_one_line(caught)
 
 
+@pytest.mark.parametrize("use", [aceglt.evaluate, aceglt.benchmark])
+def test_without_a_ticket_it_says_where_there_is_one(use: Any) -> None:
+    with pytest.raises(
+        aceglt.AcegltError, match=r"found NoneType; where no level wins, result\.best is None"
+    ) as caught:
+        use(None, graph())
+    assert in_one_line(caught)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_graph_of_another_shape_says_what_to_do(name: str) -> None:
     changes, words = GRAPHS[name]

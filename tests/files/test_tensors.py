@@ -168,6 +168,12 @@ def test_a_hostile_header_is_refused(dtype: str, shape: list[int], end: int, bod
         _refusal(path)
 
 
+def test_a_text_file_is_told_apart_from_a_large_header(tmp_path: Path) -> None:
+    path = tmp_path / "my_module.py"
+    path.write_text("import torch\n")
+    assert "it does not begin as a safetensors file does" in _refusal(path)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(content: bytes) -> None:

@@ -164,6 +164,12 @@ def test_a_card_names_the_graph_and_no_folder(dataset: str, shown: str) -> None:
     assert "secret" not in card
 
 
+def test_a_file_is_to_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.safetensors").touch()
+    with pytest.raises(TicketError, match=r"mine\.safetensors is a file; Ticket\.load reads it"):
+        Ticket.from_pretrained(tmp_path / "mine.safetensors")
+
+
 def test_a_folder_is_read_without_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     ticket = random_ticket()

@@ -233,7 +233,7 @@ def _ticket(path: Path) -> Ticket:
     if not found:
         raise ConfigError(f"{path}: the run keeps no ticket; search with --tickets best or all")
     if best_level(results) is None:
-        say(f"note: no level wins (strict); {found[0]}, of the last level kept, is used", errors)
+        say(f"note: no level wins (strict); {found[0]} is used", errors)
     return Ticket.load(found[0])
 
 

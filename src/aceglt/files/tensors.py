@@ -68,6 +68,8 @@ def read_tensors(
             header = file_start.read(8)
             if header.startswith(b"PK\x03\x04"):  # a length of at least 64 MiB
                 raise ValueError("it is a zip archive, such as an .npz file")
+            if int.from_bytes(header, "little") > os.path.getsize(path):
+                raise ValueError("it does not begin as a safetensors file does")
             if int.from_bytes(header, "little") > text_bytes():
                 raise ValueError(f"its header is larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more")
         with safe_open(path, framework="pt") as file:

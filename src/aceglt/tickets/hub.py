@@ -43,6 +43,8 @@ def fetched(source: str | Path, *, file: str, revision: str | None, **options: A
     folder = Path(source)
     if folder.is_dir():
         return folder / file
+    if folder.is_file():
+        raise TicketError(f"{source} is a file; Ticket.load reads it")
     if not _NAME.fullmatch(str(source)):
         raise TicketError(f"{source}: there is no such folder; a ticket on a hub is named owner/name")
     if folder.parent.is_dir() and revision is None and not any(options.values()):  # a hub would be asked for long

@@ -183,6 +183,9 @@ class Ticket:
 
         Raises TicketError if the file is missing, damaged or of another kind.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            hint = "; where no level wins, result.best is None, and result.tickets has what is kept"
+            raise TicketError(f"a ticket or its file is needed, found {type(path).__name__}{hint}")
         payload, tensors = storage.read_tensors(Path(path), _KIND, FORMAT, TicketError)
         try:
             check_claim(stored.claimed_bytes(payload), os.path.getsize(path), "its masks", TicketError)
