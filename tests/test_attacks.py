@@ -100,6 +100,18 @@ def test_two_outputs_are_not_written_into_one_file(ticket: Path, tmp_path: Path)
     assert not out.exists()
 
 
+def test_no_output_replaces_a_ticket(run: Path, ticket: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.safetensors"
+    shutil.copy(ticket, other)
+    for line in (
+        ("report", run, "--out", other),
+        ("predict", ticket, "--out", other),
+        ("bench", ticket, "--json", other),
+    ):
+        assert "is a ticket, or holds other tensors" in refused(*line)
+    assert other.read_bytes() == ticket.read_bytes()
+
+
 def test_a_comparison_overwrites_nothing_of_others_and_a_refused_one_leaves_nothing(run: Path, tmp_path: Path) -> None:
     (mine := tmp_path / "mine").mkdir()
     (mine / "pairs.csv").write_text("0,1")

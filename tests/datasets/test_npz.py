@@ -452,3 +452,10 @@ def test_damage_inside_an_array_that_the_checksum_cannot_see(arrays: dict[str, A
                 content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
             archive.writestr(f"{name}.npy", bytes(content))
     _load_bytes(buffer.getvalue())
+
+
+def test_an_array_file_whose_header_claims_much_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "feats.npy"
+    path.write_bytes(b"\x93NUMPY\x02\x00" + (1 << 29).to_bytes(4, "little") + b"{}")
+    with pytest.raises(DataError, match=r"found a header of 536870912 bytes, expected at most 65536"):
+        archive.read_array(path)

@@ -20,6 +20,7 @@ from aceglt.files import check_claim, write_atomic
 Array = npt.NDArray[Any]
 
 RATIO = 128  # of what a graph takes in memory to its packed file
+_HEADER = 1 << 16  # bytes of an array's header; numpy writes some 128
 
 
 def read_arrays(path: Path, costs: Mapping[str, int]) -> dict[str, Array]:
@@ -127,7 +128,10 @@ def _read_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, 
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
         raise DataError(f"{where}: found .npy version {version}, expected 1.0 or 2.0")
-    shape, fortran_order, dtype = readers[version](stream)
+    size = stream.read(2 if version == (1, 0) else 4)
+    if (length := int.from_bytes(size, "little")) > _HEADER:  # which would be allocated
+        raise DataError(f"{where}: found a header of {length} bytes, expected at most {_HEADER}")
+    shape, fortran_order, dtype = readers[version](io.BytesIO(size + stream.read(length)))
     if dtype.hasobject or dtype.names is not None:
         raise DataError(f"{where}: found dtype {dtype}, expected plain numbers (objects are never unpickled)")
     return shape, fortran_order, dtype

@@ -90,13 +90,27 @@ def _write_through(path: Path, content: bytes) -> None:
 
 
 def check_output(path: Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse, before anything is computed, a file to write that is a folder or one of the command's inputs."""
+    """Refuse, before anything is computed, a file to write that is a folder, one of the command's inputs, or a ticket,
+    which another search would have to find again."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file to write")
     for given in inputs:
         with suppress(OSError):
             if os.path.samefile(path, given):
                 raise ConfigError(f"{path} is what the command reads; name another file to write")
+    if _holds_tensors(path):
+        raise ConfigError(f"{path} is a ticket, or holds other tensors; name another file to write, or remove it")
+
+
+def _holds_tensors(path: Path) -> bool:
+    """Whether a file begins as those of safetensors do: the header's length, then JSON."""
+    try:
+        check_regular(path)
+        with open(path, "rb") as file:
+            start = file.read(9)
+            return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path)
+    except OSError:
+        return False
 
 
 def check_regular(path: Path) -> None:
