@@ -52,6 +52,10 @@ REASONS = "reasons.json"
 """Beside the kept results: why a search of a name is not there."""
 NEAR = 0.005
 """How far the default may be below the best method."""
+_STANDING = (
+    "How far the default is from the best. It holds where it is the best, or neither significantly nor more than "
+    f"{100 * NEAR:.1f} points below:"
+)
 _LEFT_OUT = ("excerpt", "diagnostics", "fluctuation")  # most of the bytes
 _ENVIRONMENT = ("aceglt", "torch", "device", "peak_memory", "started")
 
@@ -175,7 +179,7 @@ def section(
     lines += [_markdown(comparison.means_rows()), ""]
     if comparison.test is not None:
         lines += [ranking(comparison), "", f"![{title}: mean ranks]({pictures}/{part}-ranks.svg)", ""]
-    lines += ["How far the default is from the best:", "", _markdown(standing(comparison)), ""]
+    lines += [_STANDING, "", _markdown(standing(comparison)), ""]
     lines += ["The highest sparsity that keeps dense's validation (weights / edges):", ""]
     lines += [_markdown(comparison.winner_rows("strict")), ""]
     lines += ["Cost of a level:", "", _markdown(comparison.cost_rows()), ""]
@@ -229,7 +233,7 @@ def draw(comparison: Comparison, path: Path) -> None:
     colour = {run.name: place for group, places in by_setting(runs) for run, place in zip(group, places, strict=True)}
     columns = min(5, len(comparison.contests))
     rows = -(-len(comparison.contests) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.6 * rows + 0.8), layout="constrained")
+    figure = Figure(figsize=(max(7.0, 3.1 * columns), 2.6 * rows + 1.0), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for panel in panels.flat[len(comparison.contests) :]:
         panel.set_axis_off()
@@ -237,9 +241,10 @@ def draw(comparison: Comparison, path: Path) -> None:
         for name, run in contest.runs.items():
             levels = [level for level in run.levels if level["level"] in contest.levels]
             means, stds = zip(*(mean_std([100 * v for v in level[contest.reading]]) for level in levels), strict=True)
-            shade = PALETTE[colour[name] % len(PALETTE)]
+            again, place = divmod(colour[name], len(PALETTE))
+            shade, style = PALETTE[place], ("-", "--", "-.")[again % 3]
             x = [level["level"] for level in levels]
-            panel.plot(x, means, color=shade, label=name, lw=1.4, marker="o", ms=2.5)
+            panel.plot(x, means, color=shade, label=name, ls=style, lw=1.4, marker="o", ms=2.5)
             ends = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
             panel.fill_between(x, *ends, color=shade, alpha=0.13, lw=0)
         panel.axhline(100 * mean_std(contest.dense())[0], color=NEUTRAL, ls=":", lw=1.3, label="dense")
@@ -256,7 +261,8 @@ def draw(comparison: Comparison, path: Path) -> None:
     }
     figure.supxlabel("weights and edges pruned, %", fontsize=9)
     figure.supylabel("test, %", fontsize=9)
-    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    across = 4 if columns > 3 else 3
+    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=across, fontsize=8, frameon=False)
     write_atomic(path, encoded(figure, "svg"))
 
 
