@@ -27,7 +27,6 @@ from aceglt.report.comparison_page import headline, ranking
 from aceglt.report.static import encoded
 from aceglt.report.view import RunView, by_setting
 from aceglt.reproduction.tables import pipe_table
-from aceglt.searches.results import per_level
 from aceglt.searches.sketch import NEUTRAL, PALETTE, rank_diagram
 from aceglt.searches.statistics import SIGNIFICANCE, mean_std
 from aceglt.sweeps.board import SweepProgress
@@ -161,12 +160,6 @@ def write(folder: Path = KEPT, page: Path = PAGE) -> None:
             white = drawn.replace(">", '><rect width="100%" height="100%" fill="white"/>', 1)
             write_atomic(pictures / f"{part}-ranks.svg", white.replace("currentColor", "#222").encode())
         write_table(folder / f"{part}.csv", comparison.records())
-        rows = [
-            {"name": name, "dataset": run.results["dataset"], "ran": run.results["label"], **row}
-            for name, run in found.items()
-            for row in per_level(run.results)
-        ]
-        write_table(folder / f"{part}-levels.csv", rows)
     refresh(page, tables)
 
 
