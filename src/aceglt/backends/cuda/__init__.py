@@ -39,7 +39,7 @@ class Cuda(Reference):
 
     def __init__(self, tensor_cores: bool = True) -> None:
         """`tensor_cores` says whether dense products are in TF32."""
-        self.tensor_cores = tensor_cores
+        self.tensor_cores, self._records = tensor_cores, True
         from aceglt.backends.cuda.operations import TritonKernels  # here: it imports Triton
 
         self.kernels = TritonKernels(tensor_cores)
@@ -51,8 +51,13 @@ class Cuda(Reference):
         return made
 
     def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
-        """A CUDA graph records neither."""
-        return Reference() if own_elements or changing_arcs else self
+        """A CUDA graph does not record a method's own rule, which may do other work at every step. The arcs of a
+        training are prepared once."""
+        if changing_arcs:
+            return Reference()
+        made = copy(self)
+        made._records = not own_elements
+        return made
 
     @property
     def description(self) -> str:
@@ -77,7 +82,7 @@ class Cuda(Reference):
         return FusedElements(backbone, start)
 
     def record(self, epoch: Callable[[], None], backbone: Backbone, fixed: bool) -> Callable[[], None]:
-        return captured(epoch) if fixed and backbone.chain else epoch
+        return captured(epoch) if self._records and fixed and backbone.chain else epoch
 
 
 class CudaPasses(Passes):
