@@ -7,19 +7,15 @@ scores and teachers."""
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from aceglt.cli import read_seeds
 from aceglt.errors import AcegltError, ConfigError
-from aceglt.reproduction.listing import Progress
 from aceglt.reproduction.summary import levels_csv
 from study import equal, exchanges, measure, page, winning
-from study.cells import PARTS, ROOT, by_cell, collect, search_one
+from study.cells import PARTS, ROOT, SELECTIONS, by_cell, collect, missing, search
+from study.keeping import add_options, commit, machines
 from study.tune import FOLDS, RECORD, SEEDS, read, tune
 from study.workers import side_by_side
 
@@ -28,10 +24,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     searched = commands.add_parser("search", help="search a part of the study, or what is still missing of it")
-    searched.add_argument("part", choices=PARTS)
+    searched.add_argument("part", choices=SELECTIONS)
     searched.add_argument("--cell", action="append", default=[], help="a cell's name, or parts of names; repeatable")
-    searched.add_argument("--seeds", default="10", help="how many, or which: 0,4,7 or 5-9 [default: 10]")
-    searched.add_argument("--out", type=Path, default=Path("reproduction"), help="[default: reproduction]")
+    searched.add_argument("--seeds", help="how many, or which: 0,4,7 or 5-9 [default: the part's]")
+    searched.add_argument("--code", help="version of the code [default: the commit here]")
+    add_options(searched, "runs/study")
     keep = commands.add_parser("collect", help="keep the finished searches of a reproduction")
     keep.add_argument("folder", type=Path, help="the --out of aceglt reproduce, or of search")
     keep.add_argument("--code", help="version of the code that searched [default: the commit here]")
@@ -60,12 +57,11 @@ def main(arguments: list[str] | None = None) -> None:
     tried.add_argument("--fold", action="append", type=int, help="repeatable [default: 0]")
     measured = commands.add_parser("measure", help="write results/score-spread.csv and results/teacher-validation.csv")
     followed = commands.add_parser("winning", help=f"Figure 1 by the winning ticket's ranks: {winning.RECORD}")
-    for command in (searched, equally):
-        command.add_argument("--workers", type=int, default=1, help="searches at once, a process each [default: 1]")
-        command.add_argument("--seconds", type=float, help="give up what is not done by then")
-    for command in (searched, tuned, tried, equally, followed):
+    equally.add_argument("--workers", type=int, default=1, help="searches at once, a process each [default: 1]")
+    equally.add_argument("--seconds", type=float, help="give up what is not done by then")
+    for command in (tuned, tried, equally, followed):
         command.add_argument("--device", default="auto", help="[default: auto]")
-    for command in (searched, tuned, tried, equally, followed, measured):
+    for command in (tuned, tried, equally, followed, measured):
         command.add_argument("--data-root", help="where datasets are looked for first")
     given = parser.parse_args(arguments)
     try:
@@ -75,30 +71,27 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _do(given: argparse.Namespace) -> None:
-    if given.command != "search" and not ROOT.is_dir():
+    if not ROOT.is_dir():
         raise ConfigError(f"no {ROOT} here; run it in the root of the repository")
     if given.command == "collect":
         if not (given.folder / "runs").is_dir():
             raise ConfigError(f"{given.folder} has no runs; it should be the --out of a reproduction")
-        code = given.code or _commit()
+        code = given.code or commit()
         kept = [(part.name, name) for part in PARTS.values() for name in collect(part, given.folder, code)]
         print("\n".join(" ".join(each) for each in kept) or "nothing new: finished searches of the study's scale count")
     elif given.command == "search":
-        place = {"device": given.device, "data_root": given.data_root}
-        seeds = read_seeds(given.seeds)
-        assert seeds is not None
-        part = PARTS[given.part]
-        if given.workers == 1:
-            part.search(given.out, given.cell, seeds, Progress(Console(stderr=True)), **place)
+        seeds = None if given.seeds is None else read_seeds(given.seeds)
+        wanted = missing(given.part, given.cell, seeds)
+        if given.list:
+            print("\n".join(f"{part.name} {cell.name}" for part, cell, _ in wanted))
             return
-        wanted = part.searches(given.cell, seeds)
-        work = partial(search_one, given.out, place)
-        for (cell, _), failure in side_by_side(work, wanted, given.workers, given.seconds):
-            print(f"{cell.name}: {failure or 'done'}", flush=True)
+        failures = search(wanted, given.out or Path("runs/study"), given.code or commit(), **machines(given))
+        if failures:
+            sys.exit("\n".join(f"{name}: {why}" for name, why in failures.items()))
     elif given.command == "equal":
         lines = read(equal.RECORD)
-        missing = equal.tasks(lines, given.device, given.data_root)
-        for task, found in side_by_side(equal.search, missing, given.workers, given.seconds):
+        tasks = equal.tasks(lines, given.device, given.data_root)
+        for task, found in side_by_side(equal.search, tasks, given.workers, given.seconds):
             if isinstance(found, Exception):
                 print(f"{task}: {found!r}", flush=True)
             else:
@@ -122,11 +115,6 @@ def _do(given: argparse.Namespace) -> None:
         print("\n".join(map(str, measure.write(data_root=given.data_root))))
     else:
         page.write()
-
-
-def _commit() -> str:
-    described = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    return described.stdout.strip()
 
 
 if __name__ == "__main__":

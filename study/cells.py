@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from aceglt.config import Config
 from aceglt.config.formats import FORMAT, read_config
 from aceglt.files import write_atomic
 from aceglt.reproduction import Cell, Scale, exhibit
 from aceglt.reproduction.layouts import PAPER_AXES, SMALL, VARIANTS
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.registry import pick
-from aceglt.reproduction.runs import Observe, complete, find
 from aceglt.reproduction.runs import collect as collect_runs
+from aceglt.reproduction.runs import find
+from aceglt.reproduction.runs import missing as unfinished
 from aceglt.reproduction.summary import FIRED
 from aceglt.runs.directory import read_json
+from aceglt.sweeps.grid import GridCell
+from aceglt.sweeps.merged import SweepDir
 from study import equal
+from study.keeping import search_missing
 
 ROOT = Path("results")
 DRAWS, ONE_SHOT = "draws", "one-shot"
-COMPARED = (*PUBLISHED, *VARIANTS, DRAWS, ONE_SHOT)
+COMPARED = (
+    *(name for method in PUBLISHED for name in (method, f"{method}/tuned")), *VARIANTS, DRAWS, ONE_SHOT,
+    "last-epoch", "small-noise", "carried",
+)  # fmt: skip
 """Methods by the last part of a cell's name."""
 Results = dict[str, Any]
 """A results.json with the search's name and where it comes from."""
@@ -43,29 +50,21 @@ class Part:
     scales: Sequence[Scale] = (Scale(),)
     exhibit: str | None = None
     """The table or figure of the paper whose cells they are."""
+    seeds: int = 10
 
     @classmethod
     def of(cls, name: str) -> Part:
         """The searches of a table or figure of the paper."""
         return cls(name, exhibit(name).cells, exhibit=name)
 
-    def search(
-        self, root: Path, names: Sequence[str], seeds: Sequence[int] | int, observe: Observe, **place: Any
-    ) -> None:
-        """Search what a reproduction's folder still lacks of the cells that have these names, or parts of names."""
-        for cell, scale in self.searches(names, seeds):
-            complete(root / "runs", cell, scale, observe, **place)
-
-    def searches(self, names: Sequence[str], seeds: Sequence[int] | int) -> list[tuple[Cell, Scale]]:
-        """Those of the cells that have these names, or parts of names, on so many seeds."""
-        wanted = product(pick(self.name, self.cells, names), self.scales)
-        return [(cell, replace(scale, seeds=seeds)) for cell, scale in wanted]
-
     def command(self, cell: Cell, scale: Scale, seeds: Sequence[int]) -> str:
         """What searches a cell of it."""
         search = f"aceglt reproduce {self.exhibit}" if self.exhibit else f"python -m study search {self.name}"
         split = f" --split {scale.settings['split']}" if "split" in scale.settings else ""
         return f"{search} --cell {cell.name} --seeds {','.join(map(str, seeds))}{split}"
+
+
+Search = tuple[Part, Cell, Scale]
 
 
 def _equal_cost() -> list[Cell]:
@@ -114,8 +113,8 @@ def _gat() -> list[Cell]:
     return [replace(c, settings={**c.settings, "lr": 0.005}) for c in cells if c.variant in wanted]
 
 
-def _pairs() -> list[Cell]:
-    """The default and the same scores without exchange, on graphs that had no part in choosing it."""
+def _graphs() -> list[Cell]:
+    """The default and the same scores without exchange, on graphs beside the paper's."""
     return [
         Cell(dataset, "gcn", axis, method, variant=variant, settings=_SPLITS.get(dataset, {}))
         for dataset, axis, (method, variant) in product(GRAPHS, PAPER_AXES, (("ugs", "teacher"), ("ace", "default")))
@@ -127,20 +126,68 @@ GRAPHS = (
 )  # fmt: skip
 _SPLITS = {"squirrel-filtered": {"split": "0"}}
 TABLE1 = Part.of("table1")
-SPLITS = Part("splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)], "table1")
+SPLITS = Part(
+    "splits", _gcn(), [Scale(settings={"split": f"random:{seed}"}) for seed in range(1, 6)], "table1", seeds=2
+)
 EQUAL_COST = Part("equal-cost", _equal_cost())
 ALLOWED = Part("allowed", _also_allowed())
 TUNED = Part("tuned", _tuned())
-GAT = Part("gat", _gat())
-PAIRS = Part("pairs", _pairs(), (Scale("default", levels=20),))
-FURTHER = tuple(map(Part.of, ("table2", "figure4", "tableS3", "tableS4", "tableS6")))
-"""Further tables and figures of the paper."""
-PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST, ALLOWED, TUNED, GAT, PAIRS, *FURTHER)}
+GAT = Part("gat", _gat(), seeds=5)
+OTHERS = Part("graphs", _graphs(), (Scale("default", levels=20),), seeds=5)
+FURTHER = tuple(replace(Part.of(name), seeds=3) for name in ("table2", "figure4", "tableS3", "tableS4", "tableS6"))
+"""Further tables and figures of the paper, on as many seeds as its trials."""
+PARTS = {part.name: part for part in (TABLE1, SPLITS, EQUAL_COST, ALLOWED, TUNED, GAT, OTHERS, *FURTHER)}
+PAIRED = ("teacher", "default")
+SELECTIONS: Mapping[str, Sequence[tuple[Part, Sequence[str]]]] = {
+    **{name: ((part, ()),) for name, part in PARTS.items()},
+    "pairs": ((TABLE1, [f"{b}/{m}" for b in ("gcn", "gin") for m in PAIRED]), (OTHERS, ()), (GAT, PAIRED)),
+    "readings": ((TABLE1, [f"{b}/{m}" for b in ("gcn", "gin") for m in ("ugs", "ace")]),),
+}
+"""What can be searched: parts, the 32 pairs of the default with the same scores without exchange, and Table 1's
+readings of ACE."""
 
 
-def search_one(root: Path, place: Results, searched: tuple[Cell, Scale]) -> None:
-    """A search of a part in a process of its own."""
-    complete(root / "runs", *searched, lambda cell, config: nullcontext(), **place)
+def missing(
+    selection: str, names: Sequence[str] = (), seeds: Sequence[int] | int | None = None, folder: Path = ROOT
+) -> list[Search]:
+    """The searches of which not all seeds are kept, of the cells that have these names, or parts of names."""
+    found = [
+        (part, cell, replace(scale, seeds=part.seeds if seeds is None else seeds))
+        for part, some in SELECTIONS[selection]
+        for cell, scale in product(pick(part.name, part.cells, some), part.scales)
+    ]
+    chosen = pick(selection, [cell for _, cell, _ in found], names)
+    kept = {part.name: {_identity(result): result for result in load(part, folder)} for part, _, _ in found}
+
+    def has(result: Results | None, config: Config) -> bool:
+        if result is None or result["config"] != _settings(config):
+            return False
+        return set(config.seeds) <= set(result["seeds"])
+
+    return [
+        (part, cell, scale)
+        for part, cell, scale in found
+        if cell in chosen and not has(kept[part.name].get(_key(cell, scale)), cell.config(scale))
+    ]
+
+
+def search(searches: Sequence[Search], out: Path, code: str, folder: Path = ROOT, **machines: Any) -> dict[str, str]:
+    """Search them and keep each that ends; the failures by name."""
+    jobs, parts = list[GridCell](), dict[str, Part]()
+    for part in {part.name: part for part, _, _ in searches}.values():
+        collect(part, out, code, folder)  # a kill may have come between a search's end and keeping it
+    for part, cell, scale in searches:
+        for path, seeds in unfinished(out / "runs", cell, scale):
+            mine = replace(scale, seeds=seeds)
+            settings = {**cell.choices(mine), "preset": scale.preset}
+            job = GridCell(str(path.relative_to(out / "runs")), settings, cell.config(mine), {})
+            jobs.append(job)
+            parts[job.name] = part
+
+    def keep(_: SweepDir, job: GridCell) -> None:
+        collect(parts[job.name], out, code, folder)
+
+    return search_missing(jobs, out, keep, **machines)
 
 
 def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]:
@@ -160,11 +207,10 @@ def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]
         if old is None or old["config"] != new["config"] or len(old["seeds"]) < len(new["seeds"]):
             kept[_identity(new)] = new
             changed.append(cell.name)
-    if not kept:
-        return []
     (folder / part.name).mkdir(parents=True, exist_ok=True)
     for path, group in _files(part, folder, kept).items():
-        write_atomic(path, ("[\n" + ",\n".join(map(json.dumps, group)) + "\n]\n").encode())
+        if any(result["cell"] in changed for result in group):
+            write_atomic(path, ("[\n" + ",\n".join(map(json.dumps, group)) + "\n]\n").encode())
     return changed
 
 
@@ -202,13 +248,22 @@ def _on(cell: Cell, split: str) -> Cell:
 def _kept(part: Part, results: dict[tuple[str, str], Results]) -> Iterator[tuple[Cell, str, Results]]:
     """Of results by name and split, those of a part with their cells and splits, in the part's order."""
     for cell, scale in product(part.cells, part.scales):
-        split = scale.settings.get("split", _GIVEN)
-        if (cell.name, split) in results:
-            yield cell, split, results[cell.name, split]
+        if (key := _key(cell, scale)) in results:
+            yield cell, scale.settings.get("split", _GIVEN), results[key]
 
 
 def _identity(result: Results) -> tuple[str, str]:
     return result["cell"], result["config"]["split"] or _GIVEN  # link prediction has no split of nodes
+
+
+def _key(cell: Cell, scale: Scale) -> tuple[str, str]:
+    return cell.name, cell.choices(scale).get("split", _GIVEN)
+
+
+def _settings(config: Config) -> Results:
+    """As JSON has them, but for the seeds."""
+    settings: Results = json.loads(json.dumps(config.to_dict()))
+    return {name: value for name, value in settings.items() if name != "seeds"}
 
 
 def _origin(part: Part, root: Path, cell: Cell, scale: Scale, results: Results, code: str) -> Results:

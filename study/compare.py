@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aceglt.reproduction.layouts import PAPER_AXES, PAPER_BACKBONES, SMALL
 from aceglt.reproduction.runs import merge
 from aceglt.searches.statistics import SIGNIFICANCE, holm, mean_std, paired_t_test
-from study.cells import COMPARED, SPLITS, Results
+from study.cells import COMPARED, GRAPHS, PAIRED, SPLITS, Results
 
 FROM = {"model": 0.30, "graph": 0.10}
 """By axis: the sparsity above which methods are compared."""
@@ -90,13 +90,48 @@ def groups(results: Sequence[Results]) -> list[Group]:
     """By dataset, backbone and axis, in the order of Table 1; on the seeds that all methods have."""
     named: dict[tuple[str, str, str], dict[str, Results]] = {}
     for result in results:
-        method = result["cell"].rpartition("/")[2]
-        named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method] = result
-    ranks = (SMALL, PAPER_BACKBONES, tuple(PAPER_AXES))
+        named.setdefault((result["dataset"], result["backbone"], result["axis"]), {})[method_of(result)] = result
+    ranks = ((*SMALL, *GRAPHS), PAPER_BACKBONES, tuple(PAPER_AXES))
     order = sorted(named, key=lambda key: [rank.index(part) for rank, part in zip(ranks, key, strict=True)])
     return [Group(*key, _same_seeds({m: named[key][m] for m in COMPARED if m in named[key]})) for key in order]
+
+
+def method_of(result: Results) -> str:
+    """By the last part of its cell's name, and which was tuned."""
+    *_, method, last = result["cell"].split("/")
+    return f"{method}/{last}" if last == "tuned" else last
 
 
 def _same_seeds(results: dict[str, Results]) -> dict[str, Results]:
     shared = set.intersection(*(set(result["seeds"]) for result in results.values()))
     return {method: merge([result], seeds=shared) for method, result in results.items()}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The default and the same scores without exchange on one dataset, backbone and axis."""
+
+    group: Group
+    p: float
+    """Of a paired t-test over seeds, two-sided."""
+    p_holm: float
+    """Corrected over all pairs."""
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Without and with exchange."""
+        without, default = (mean_std(self.group.means(method))[0] for method in PAIRED)
+        return without, default
+
+    @property
+    def gain(self) -> float:
+        without, default = self.means
+        return default - without
+
+
+def paired(found: Sequence[Group]) -> list[Pair]:
+    """Those of the groups that have both."""
+    both = [group for group in found if set(PAIRED) <= set(group.results)]
+    p = [paired_t_test(group.means(PAIRED[0]), group.means(PAIRED[1])) for group in both]
+    tested = [1.0 if value is None else value for value in p]
+    return [Pair(*each) for each in zip(both, tested, holm(tested), strict=True)]

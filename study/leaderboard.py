@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from aceglt.errors import AcegltError, ConfigError, RunError
-from aceglt.files import write_atomic, write_json
+from aceglt.files import write_atomic
 from aceglt.report.comparison import BEST, Comparison, compare_runs
 from aceglt.report.comparison_page import headline, ranking
 from aceglt.report.static import encoded
@@ -29,12 +25,10 @@ from aceglt.report.view import RunView, by_setting
 from aceglt.reproduction.tables import pipe_table
 from aceglt.searches.sketch import NEUTRAL, PALETTE, rank_diagram
 from aceglt.searches.statistics import SIGNIFICANCE, mean_std
-from aceglt.sweeps.board import SweepProgress
 from aceglt.sweeps.compare import read_results, with_baseline
 from aceglt.sweeps.grid import GridCell, plan, read_grid
-from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir, write_table
-from aceglt.sweeps.run import need_of, run_cells
+from study.keeping import add_options, commit, machines, search_missing
 from study.page import refresh
 
 GRIDS = Path("study/grids")
@@ -81,18 +75,6 @@ def _has(found: RunView | None, cell: GridCell) -> bool:
     return set(cell.config.seeds) <= set(found.results["seeds"])
 
 
-class Keeper(SweepProgress):
-    """Shows how the searches go on, and keeps each that has finished."""
-
-    def __init__(self, folder: SweepDir, wanted: Sequence[GridCell], to: Path) -> None:
-        super().__init__(Console(stderr=True))
-        self._folder, self._wanted, self._to = folder, {cell.name: cell for cell in wanted}, to
-
-    def on_end(self, name: str) -> None:
-        super().on_end(name)
-        keep(self._folder, self._wanted[name], self._to)
-
-
 def keep(folder: SweepDir, cell: GridCell, to: Path) -> None:
     """Write down a finished search: its results but for the largest parts, its configuration and where it ran."""
     results = folder.finished(cell)
@@ -102,7 +84,7 @@ def keep(folder: SweepDir, cell: GridCell, to: Path) -> None:
     environment = folder.run(cell).read_environment()
     record = {
         **_without(results), "levels": levels, "config": folder.run(cell).read_config().to_dict(),
-        "environment": {name: environment.get(name) for name in _ENVIRONMENT}, "code": _commit(),
+        "environment": {name: environment.get(name) for name in _ENVIRONMENT}, "code": commit(),
     }  # fmt: skip
     to.mkdir(parents=True, exist_ok=True)
     write_atomic(to / f"{cell.name}.json", (json.dumps(record) + "\n").encode())
@@ -112,31 +94,11 @@ def _without(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _LEFT_OUT}
 
 
-def _commit() -> str:
-    """The version of the code; unknown on a machine that has a copy of the files alone."""
-    if shutil.which("git") is None:
-        return "unknown"
-    described = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return described.stdout.strip() or "unknown"
-
-
-def search(
-    part: str, out: Path, to: Path = KEPT, only: Sequence[str] = (), minutes: float | None = None, **machines: Any
-) -> dict[str, str]:
+def search(part: str, out: Path, to: Path = KEPT, only: Sequence[str] = (), **machines: Any) -> dict[str, str]:
     """Search what is kept neither in results/leaderboard nor in `to`, of the searches that have all words of `only` in
     their names; the failures by name."""
     wanted = [cell for cell in missing(part, KEPT, to) if all(word in cell.name for word in only)]
-    where, folder, failures = Machines.of(machines), SweepDir(out), dict[str, str]()
-    end = time.monotonic() + 60 * (minutes or 1e6)
-    need = need_of(where, wanted)
-    with folder, Keeper(folder, wanted, to / part) as keeper:
-        write_json(folder.grid, {"format": 1, "cells": [cell.settings for cell in wanted]})
-        for cell in [cell for cell in wanted if folder.finished(cell)]:  # a kill came between its end and keeping it
-            keep(folder, cell, to / part)
-            wanted.remove(cell)
-        keeper.on_plan(wanted, [], {})
-        run_cells(wanted, where, need, folder, "none", keeper, failures, lambda: time.monotonic() < end)
-    return failures
+    return search_missing(wanted, out, partial(keep, to=to / part), **machines)
 
 
 def write(folder: Path = KEPT, page: Path = PAGE) -> None:
@@ -266,13 +228,7 @@ def main(arguments: list[str] | None = None) -> None:
     searched.add_argument("part", choices=PARTS)
     searched.add_argument("--only", action="append", default=[], help="a word of the searches' names; repeatable")
     searched.add_argument("--keep", type=Path, default=KEPT, help=f"where results go [default: {KEPT}]")
-    searched.add_argument("--out", type=Path, help="run directories [default: runs/leaderboard-PART]")
-    searched.add_argument("--minutes", type=float, help="after which no search is started")
-    searched.add_argument("--device", default="auto", help="[default: auto]")
-    searched.add_argument("--workers", type=int, help="searches at a time")
-    searched.add_argument("--gpus", type=float, help="share of a GPU for one search")
-    searched.add_argument("--data-root", help="where datasets are looked for first")
-    searched.add_argument("--list", action="store_true", help="only name what is missing")
+    add_options(searched, "runs/leaderboard-PART")
     commands.add_parser("page", help=f"write {PAGE}, its pictures and {KEPT}/PART.csv")
     given = parser.parse_args(arguments)
     try:
@@ -283,9 +239,8 @@ def main(arguments: list[str] | None = None) -> None:
         elif given.list:
             print("\n".join(cell.name for cell in missing(given.part, KEPT, given.keep)))
         else:
-            place = {"device": given.device, "workers": given.workers, "gpus": given.gpus, "data_root": given.data_root}
             out = given.out or Path(f"runs/leaderboard-{given.part}")
-            failures = search(given.part, out, given.keep, given.only, given.minutes, **place)
+            failures = search(given.part, out, given.keep, given.only, **machines(given))
             if failures:
                 sys.exit("\n".join(f"{name}: {why}" for name, why in failures.items()))
     except AcegltError as error:

@@ -3,7 +3,9 @@ plot per backbone, the appendix, and NAME.md of further tables and figures of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +13,53 @@ from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
 from aceglt.report.static import encoded
 from aceglt.reproduction.grid import entry_of, fill, quotes
-from aceglt.reproduction.layouts import PAPER_AXES
+from aceglt.reproduction.layouts import EXHIBITS_FILE, PAPER_AXES, VARIANTS
 from aceglt.reproduction.layouts import PAPER_METHODS as PUBLISHED
 from aceglt.reproduction.plots import draw as drawn
 from aceglt.reproduction.registry import Exhibit, exhibit
 from aceglt.reproduction.summary import Found
 from aceglt.reproduction.summary import page as reproduced
-from aceglt.reproduction.tables import pipe_table
-from aceglt.searches.statistics import CRITERIA, mean_std
-from study import equal
+from aceglt.reproduction.tables import markdown, pipe_table
+from aceglt.searches.statistics import CRITERIA, SIGNIFICANCE, mean_std, paired_t_test
+from study import equal, winning
 from study.cells import (
+    ALLOWED,
     COMPARED,
     DRAWS,
     EQUAL_COST,
     FURTHER,
+    GAT,
     ONE_SHOT,
+    OTHERS,
     ROOT,
     SPLITS,
     TABLE1,
+    TUNED,
+    Part,
     Results,
+    by_cell,
     load,
     of_exhibits,
 )
-from study.compare import DEFAULT, FROM, Group, groups, pooled
+from study.compare import DEFAULT, FROM, Group, Pair, groups, method_of, paired, pooled
 from study.tune import RECORD, Line, means, read
 
 _NAMES = {
     "random": "random", "ugs": "UGS", "gebt": "GEBT", "ace": "ACE, top-K", "literal": "ACE, literal",
     "code": "ACE, code", "teacher": "UGS, teacher", DEFAULT: "ACE, teacher (default)",
-    DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot",
+    DRAWS: "best of 3 random draws", ONE_SHOT: "one-shot", "last-epoch": "top-K, scores of the last epoch",
+    "small-noise": "top-K, temperature 0.001", "carried": "top-K, scores carried across rounds",
 }  # fmt: skip
+_NAMES |= {f"{method}/tuned": f"{_NAMES[method]}, tuned" for method in PUBLISHED}
 _NONE = "…"  # not searched
-HEADLINES = ("cost",)
+HEADLINES = ("cost", "pairs")
 """Tables of docs/science/study.md; the others are in its appendix."""
 EXHIBITS = (*(part.name for part in FURTHER), "figure1", "tableS8")
 """Further tables and figures of the paper that have a page each; the last two are of searches of Table 1."""
 _COLOURS = dict(
     zip(
-        COMPARED,
-        ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#ee99aa", "#aa4466", "#66aa55", "#116622", "#777777", "#66ccee"),
+        (*PUBLISHED, *VARIANTS),
+        ("#bbbbbb", "#4477aa", "#ccbb44", "#cc3311", "#ee99aa", "#aa4466", "#66aa55", "#116622"),
         strict=True,
     )
 )
@@ -63,19 +73,37 @@ Made by `python -m study page` from the files in [results/table1](../../../resul
 - `paper`, `strict`, `significant`: level and sparsity of the sparsest ticket that wins by this criterion.
 - *Printed*: what the paper's Table 1 has for the method.
 - *Epochs*: of choosing 20 levels, per seed."""
+_LAYOUT = """\
+## In the paper's layout
+
+In percent, mean ± standard deviation over seeds; lines *paper* quote the paper. The best of a block is bold, the second
+underlined; \\*: better than the second (paired t-test over seeds, p < 0.05). {won}"""
+_WINNING = f"""
+## Against the ranks of the winning ticket
+
+As the paper defines it: ranks of the winning ticket's elements at every level, minus those at its own level. Ten seeds
+(`python -m study winning`; [{winning.RECORD}](../../../{winning.RECORD})). Hatched: trained scores follow the noise
+that they start from (rank correlation above {winning.NOISE}), so changes of rank say nothing about importance.
+
+![Changes of rank]({winning.PLOT.name})
+"""
+_SOUND = """\
+## GAT at a learning rate of 0.005
+
+Table S2's 0.06 gives a poor dense model ([results/gat](../../../results/gat))."""
 
 
 def write(folder: Path = ROOT, docs: Path = Path("docs/science/study"), record: Path = RECORD) -> None:
     """Everything that is made of the kept results."""
-    found = groups(list(load(TABLE1, folder)))
     docs.mkdir(parents=True, exist_ok=True)
-    backbones = list(dict.fromkeys(group.backbone for group in found))
-    for backbone in backbones:
-        draw([group for group in found if group.backbone == backbone], docs / f"{backbone}.svg")
-    write_atomic(docs / "table1.md", page(found, backbones).encode())
+    for backbone, found in _by_backbone(groups(list(load(TABLE1, folder)))).items():
+        draw(found, docs / f"{backbone}.svg")
+    write_atomic(docs / "table1.md", table1_page(folder).encode())
     made = tables(folder, record)
     refresh(docs.with_suffix(".md"), {name: table for name, table in made.items() if name in HEADLINES})
     refresh(docs / "appendix.md", {name: table for name, table in made.items() if name not in HEADLINES})
+    if winning.RECORD.exists():
+        winning.draw(path=docs / winning.PLOT.name)
     for name, searches in of_exhibits(EXHIBITS, folder).items():
         if searches:
             write_exhibit(docs, exhibit(name), searches)
@@ -97,24 +125,60 @@ def exhibit_page(wanted: Exhibit, found: Found, plots: Sequence[str]) -> str:
     kept = wanted.name if wanted.name in {part.name for part in FURTHER} else TABLE1.name
     place = f"[results/{kept}](../../../results/{kept})"
     made = f"Made by `python -m study page` from the files in {place}, with their commands."
-    return reproduced(wanted, filled, found, (*wanted.notes, made), plots)
+    text = reproduced(wanted, filled, found, (*wanted.notes, made), plots)
+    return text + (_WINNING if wanted.name == "figure1" and winning.RECORD.exists() else "")
 
 
 def tables(folder: Path = ROOT, record: Path = RECORD) -> dict[str, str]:
     """The tables of docs/science/study.md and its appendix by name, as far as there is something to show."""
-    table1, costly = list(load(TABLE1, folder)), list(load(EQUAL_COST, folder))
-    found, splits = groups(table1), groups(pooled(list(load(SPLITS, folder))))
-    beside = {(result["dataset"], result["backbone"], result["axis"]) for result in costly}
-    compared = [g for g in groups([*table1, *costly]) if (g.dataset, g.backbone, g.axis) in beside]
-    lines, tried = read(record), read(folder / equal.RECORD.name)
-    return {
-        **({"cost": cost(found), "accuracy": accuracy(found), "winners": winners(found)} if found else {}),
-        **({"sparsest": sparsest(found)} if found else {}),
-        **({"folds": table(*means(lines))} if lines else {}),
-        **({"splits": accuracy(splits), "split winners": winners(splits)} if splits else {}),
-        **({"equal cost": accuracy(compared)} if compared else {}),
-        **({"equal tuning": equal_tuning(tried)} if tried else {}),
-    }
+    table1 = list(load(TABLE1, folder))
+    found, sound, splits = groups(table1), groups(list(load(GAT, folder))), groups(pooled(list(load(SPLITS, folder))))
+    others = [group for group in groups([*table1, *load(OTHERS, folder)]) if group.backbone != "gat"]
+
+    def beside(part: Part, *methods: str) -> list[Group]:
+        """The searches of a part beside those of Table 1 of the same cells by these methods."""
+        more = list(load(part, folder))
+        places = {(result["dataset"], result["backbone"], result["axis"]) for result in more}
+        published = [result for result in table1 if method_of(result) in methods]
+        return [g for g in groups([*published, *more]) if (g.dataset, g.backbone, g.axis) in places]
+
+    made: Sequence[tuple[str, Callable[[Any], str], Sequence[Any]]] = (
+        ("cost", cost, found),
+        ("pairs", pairs, paired([*others, *sound])),
+        ("accuracy", accuracy, found),
+        ("winners", winners, found),
+        ("sparsest", sparsest, found),
+        ("gat", accuracy, sound),
+        ("folds", lambda lines: table(*means(lines)), read(record)),
+        ("splits", accuracy, splits),
+        ("split winners", winners, splits),
+        ("equal cost", accuracy, beside(EQUAL_COST, *COMPARED)),
+        ("equal tuning", equal_tuning, read(folder / equal.RECORD.name)),
+        ("tuned", accuracy, beside(TUNED, *PUBLISHED)),
+        ("allowed", accuracy, beside(ALLOWED, "ugs", "ace")),
+    )
+    return {name: make(given) for name, make, given in made if given}
+
+
+def pairs(found: Sequence[Pair]) -> str:
+    """A line per pair, and what all of them say."""
+    rows = [
+        (_title(pair.group), str(len(pair.group.means(DEFAULT))), *(f"{100 * mean:.2f}" for mean in pair.means),
+         f"{100 * pair.gain:+.2f}", f"{pair.p:.2g}", f"{pair.p_holm:.2g}")
+        for pair in found
+    ]  # fmt: skip
+    heads = ("", "seeds", "no exchange", "default", "difference", "p", "p (Holm)")
+    above = sum(pair.gain > 0 for pair in found)
+    below = [_title(pair.group) for pair in found if pair.gain < 0 and pair.p_holm < SIGNIFICANCE]
+    without, default = zip(*(pair.means for pair in found), strict=True)
+    p = paired_t_test(default, without)
+    words = (
+        f"The default is above in {above} of {len(found)} pairs. The mean difference is "
+        f"{100 * mean_std([pair.gain for pair in found])[0]:+.2f} points"
+        + (f" (p = {p:.2g} over the pairs)" if p is not None else "")
+        + f". Significantly below after Holm's correction: {'; '.join(below) or 'none'}."
+    )
+    return f"{table(heads, rows)}\n\n{words}"
 
 
 def equal_tuning(lines: Sequence[Line]) -> str:
@@ -127,7 +191,11 @@ def equal_tuning(lines: Sequence[Line]) -> str:
             numbers = [found[dataset, axis] for dataset, axis, fold in equal.PLACES if fold == 0]
             rows.append((title, *(f"{number:.2f}" for number in (*numbers, mean_std(numbers)[0]))))
     places = [f"{dataset} {axis}" for dataset, axis, fold in equal.PLACES if fold == 0]
-    return table(("", *places, "mean"), rows)
+    done = Counter(line["method"] for line in lines)
+    every = {method: len(equal.PLACES) * len(equal.grid(method)) for method in equal.TUNED_METHODS}
+    left = [f"{_NAMES[m]} {done[m]} of {count}" for m, count in every.items() if done[m] < count]
+    words = f"\n\nSearched so far: {', '.join(left)}." if left else ""
+    return table(("", *places, "mean"), rows) + words
 
 
 def refresh(path: Path, tables: Mapping[str, str]) -> None:
@@ -226,17 +294,37 @@ def _mean(group: Group, method: str) -> str:
     return mean + ("★" if "ugs" in group.results and group.star(method) else "")
 
 
-def page(found: Sequence[Group], backbones: Iterable[str]) -> str:
+def table1_page(folder: Path = ROOT) -> str:
     """The generated page."""
+    parts = [_LAYOUT.format(won=EXHIBITS_FILE["notes"]["won"]), layout(by_cell(TABLE1, folder))]
+    if sound := groups(list(load(GAT, folder))):
+        parts += [_SOUND, layout(by_cell(GAT, folder)), *(part for group in sound for part in _section(group))]
+    return page(groups(list(load(TABLE1, folder))), parts)
+
+
+def layout(found: Found) -> str:
+    """Table 1 as the paper has it, by the highest winning sparsity of each seed; lines without a search left out."""
+    wanted, searched = exhibit("table1"), {f"{cell.backbone}/{cell.variant or cell.method}" for cell in found}
+    grid = replace(wanted.grid, rows=tuple(row for row in wanted.grid.rows if row.key in searched))
+    return markdown(fill(grid, wanted.title, found)).strip()
+
+
+def page(found: Sequence[Group], more: Sequence[str] = ()) -> str:
+    """Search by search, after what else there is to say."""
     parts = [
         "# Table 1, search by search",
         _HEAD.format(model=100 * FROM["model"], graph=100 * FROM["graph"]),
-        *(_overview(found)),
+        *_overview(found),
+        *more,
     ]
-    for backbone in backbones:
+    for backbone, mine in _by_backbone(found).items():
         parts += [f"## {backbone.upper()}", f"![curves]({backbone}.svg)"]
-        parts += [part for group in found if group.backbone == backbone for part in _section(group)]
+        parts += [part for group in mine for part in _section(group)]
     return "\n\n".join(parts) + "\n"
+
+
+def _by_backbone(found: Sequence[Group]) -> dict[str, list[Group]]:
+    return {name: [g for g in found if g.backbone == name] for name in dict.fromkeys(g.backbone for g in found)}
 
 
 def _overview(found: Sequence[Group]) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from aceglt.config import resolve
+from aceglt.config import Config, resolve
 from aceglt.numerics.masks import Masks, Scores
 from aceglt.training.fit import Fit
 from study import equal, winning
-from study.cells import GAT, PAIRS
+from study.cells import GAT, missing
 from study.methods import carried
 from study.tune import read
 from study.workers import side_by_side
@@ -83,6 +83,15 @@ def test_ranks_change_among_the_winning_tickets_elements_alone() -> None:
 def test_parts_of_the_study_have_the_cells_that_they_should() -> None:
     assert len(GAT.cells) == 24
     assert all(resolve("paper", **cell.choices(GAT.scales[0])).training.lr == 0.005 for cell in GAT.cells)
-    assert len(PAIRS.cells) == 28
-    methods = {cell.config(PAIRS.scales[0]).method for cell in PAIRS.cells}
-    assert methods == {"ugs", "ace"}
+    pairs: dict[tuple[str, str, str], list[Config]] = {}
+    for _, cell, scale in missing("pairs", folder=Path("nothing is kept")):
+        pairs.setdefault((cell.dataset, cell.backbone, cell.axis), []).append(cell.config(scale))
+    assert len(pairs) == 32
+    for without, default in pairs.values():
+        assert (without.method, default.method, default.method_options["reading"]) == ("ugs", "ace", "default")
+        same = {"method": "ugs", "method_options": without.method_options}
+        assert default.replace(**same) == without
+        assert (without.stopping.levels, len(without.seeds) >= 5) == (20, True)
+    readings = [cell for _, cell, _ in missing("readings", folder=Path("nothing is kept"))]
+    assert {cell.variant or cell.method for cell in readings} == {"ugs", "ace", "literal", "code", "teacher", "default"}
+    assert len(readings) == 12 * 6

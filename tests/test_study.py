@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_samples import without_processes
 
 import aceglt
 from aceglt.config import Scoring, resolve
@@ -26,7 +25,7 @@ from aceglt.reproduction import Scale, exhibit, reproduce
 from aceglt.searches.state import State
 from study import cells, measure, page, tune
 from study.__main__ import main
-from study.compare import Group, groups, pooled
+from study.compare import Group, groups, paired, pooled
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results"
@@ -49,12 +48,6 @@ def result(method: str, tests: list[list[float]], axis: str = "model", variant: 
         "cell": name, "dataset": "cora", "backbone": "gcn", "axis": axis, "method": method, "seeds": seeds,
         "dense": dense, "levels": levels, "epochs": 200,
     }  # fmt: skip
-
-
-@contextmanager
-def silent(cell: Any, config: Any) -> Iterator[None]:
-    """Observes nothing."""
-    yield
 
 
 def group_of(*results: dict[str, Any]) -> Group:
@@ -123,16 +116,23 @@ def test_finished_searches_are_kept_with_their_origin(
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 3
 
 
-def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path) -> None:
+def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = {"levels": 1, "epochs": 2}
     scales = [Scale(**few, settings={"hidden": 4, "split": f"random:{seed}"}) for seed in (1, 2)]
     part = replace(cells.SPLITS, scales=scales)
     names = ["citeseer/gcn/graph/random", "citeseer/gcn/graph/ugs"]
 
-    part.search(tmp_path / "out", names, 2, silent, device="cpu")
+    without_processes(monkeypatch)
+    monkeypatch.setitem(cells.SELECTIONS, "splits", ((part, ()),))
+    wanted = cells.missing("splits", [*names, "citeseer/gcn/graph/ace"], 2, tmp_path)
+    assert len(wanted) == 3 * 2
+    wanted.pop()  # of ace, one of the splits alone
+    assert cells.search(wanted, tmp_path / "out", "abc", tmp_path, device="cpu") == {}
+    (left,) = cells.missing("splits", [*names, "citeseer/gcn/graph/ace"], 2, tmp_path)
+    assert (left[1].name, left[2].settings["split"]) == ("citeseer/gcn/graph/ace", "random:2")
     once = replace(part, scales=scales[:1])
-    once.search(tmp_path / "out", ["citeseer/gcn/graph/ace"], 2, silent, device="cpu")  # on one of the splits alone
-    assert len(cells.collect(part, tmp_path / "out", "abc", tmp_path)) == 2 * 2 + 1
     kept = list(cells.load(part, tmp_path))
     assert kept[0]["command"].endswith("--cell citeseer/gcn/graph/random --seeds 0,1 --split random:1")
     assert {cell.name: len(found["levels"]) for cell, found in cells.by_cell(part, tmp_path).items()} == {
@@ -146,7 +146,7 @@ def test_a_part_is_searched_at_every_scale_and_pooled_over_splits(tmp_path: Path
         assert group.tests(method, 0) == [pytest.approx(sum(test) / 2) for test in tests]
     assert pooled(list(cells.load(once, tmp_path))[:1], splits=2) == []
     with pytest.raises(ConfigError, match="splits has no cell 'cora/gat'"):
-        part.search(tmp_path / "out", ["cora/gat"], 2, silent)
+        cells.missing("splits", ["cora/gat"])
     assert cells.collect(cells.EQUAL_COST, tmp_path / "out", "abc", tmp_path) == []
 
 
@@ -169,11 +169,15 @@ def test_at_equal_cost_methods_have_about_the_epochs_of_ace() -> None:
         assert budget <= method.cost(config.scoring_epochs) < 1.1 * budget
 
 
-def test_the_studys_own_methods_are_searched_and_kept_under_the_names_of_their_cells(tmp_path: Path) -> None:
+def test_the_studys_own_methods_are_searched_and_kept_under_the_names_of_their_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_processes(monkeypatch)
     part = replace(cells.EQUAL_COST, scales=[Scale(levels=1, epochs=2, settings={"hidden": 4})])
+    monkeypatch.setitem(cells.SELECTIONS, "equal-cost", ((part, ()),))
     names = ["citeseer/gcn/graph/random/draws", "citeseer/gcn/graph/ugs/one-shot"]
-    part.search(tmp_path / "out", names, 1, silent, device="cpu")
-    assert cells.collect(part, tmp_path / "out", "abc", tmp_path) == names
+    cells.search(cells.missing("equal-cost", names, 1, tmp_path), tmp_path / "out", "abc", tmp_path, device="cpu")
+    assert cells.missing("equal-cost", names, 1, tmp_path) == []
     kept = list(cells.load(part, tmp_path))
     assert [result["method"] for result in kept] == ["study.methods:RandomDraws", "study.methods:OneShot"]
     assert [result["levels"][0]["epochs"]["select"] for result in kept] == [6, 6]
@@ -197,9 +201,7 @@ def test_what_is_kept_is_of_the_study_as_it_is_now() -> None:
 
 @pytest.mark.skipif(not KEPT.exists(), reason="results are in the repository, not in the package")
 def test_pages_are_made_of_what_is_kept() -> None:
-    found = groups(list(cells.load(cells.TABLE1, KEPT)))
-    backbones = list(dict.fromkeys(group.backbone for group in found))
-    assert (ROOT / "docs/science/study/table1.md").read_text() == page.page(found, backbones)
+    assert (ROOT / "docs/science/study/table1.md").read_text() == page.table1_page(KEPT)
     pages = ("docs/science/study.md", "docs/science/study/appendix.md")
     text = "".join((ROOT / name).read_text() for name in pages)
     tables = page.tables(KEPT, ROOT / tune.RECORD)
@@ -231,11 +233,9 @@ def test_tables_of_a_page_are_refreshed_between_their_comments(tmp_path: Path) -
 def test_the_overview_counts_complete_cells_and_names_the_exceptions() -> None:
     low, high = [0.70 + 0.001 * i for i in range(5)], [0.80 + 0.001 * i for i in range(5)]
     others = [result(method, [low] * 3) for method in ("random", "ugs", "gebt", "ace")]
-    first = page.page(groups([*others, result("ugs", [high] * 3, variant="default")]), ["gcn"])
+    first = page.page(groups([*others, result("ugs", [high] * 3, variant="default")]))
     assert "highest mean in 1 of the 1 cells that it and the four published methods have searched. Levels" in first
-    last = page.page(
-        groups([*others[:3], result("ace", [high] * 3), result("ugs", [low] * 3, variant="default")]), ["gcn"]
-    )
+    last = page.page(groups([*others[:3], result("ace", [high] * 3), result("ugs", [low] * 3, variant="default")]))
     assert "in 0 of the 1 cells that it and the four published methods have searched. Another has it in cora" in last
     assert "cora/gcn/model: ace at level 2, ace at level 3." in last
 
@@ -326,6 +326,24 @@ def test_the_command_says_what_is_wrong(arguments: list[str], said: str, monkeyp
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert str(ended.value).startswith(said)
+
+
+def test_pairs_say_whether_the_exchange_pays() -> None:
+    low = [0.70, 0.71, 0.72, 0.73, 0.74]
+    high = [value + 0.01 + 0.001 * i for i, value in enumerate(low)]
+    better = [result("ugs", [low] * 3, variant="teacher"), result("ace", [high] * 3, variant="default")]
+    worse = [{**pair, "dataset": "wordnet"} for pair in (
+        result("ugs", [high] * 3, variant="teacher"), result("ace", [low] * 3, variant="default"),
+    )]  # fmt: skip
+    alone = {**result("ugs", [low] * 3, variant="teacher"), "dataset": "tolokers"}
+    found = paired(groups([*better, *worse, alone]))
+    assert [pair.group.dataset for pair in found] == ["cora", "wordnet"]
+    assert [pair.gain for pair in found] == [pytest.approx(0.012), pytest.approx(-0.012)]
+    assert found[0].p_holm == pytest.approx(2 * found[0].p)
+    text = page.pairs(found)
+    assert "| cora, gcn, model | 5 | 72.00 | 73.20 | +1.20 |" in text
+    assert "above in 1 of 2 pairs. The mean difference is +0.00 points (p = 1 over the pairs)." in text
+    assert text.endswith("Significantly below after Holm's correction: wordnet, gcn, model.")
 
 
 def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_dense() -> None:
