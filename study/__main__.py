@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     searched = commands.add_parser("search", help="search a part of the study, or what is still missing of it")
-    searched.add_argument("part", choices=SELECTIONS)
+    searched.add_argument("part", choices=SELECTIONS, nargs="+", help="several share the machine")
     searched.add_argument("--cell", action="append", default=[], help="a cell's name, or parts of names; repeatable")
     searched.add_argument("--seeds", help="how many, or which: 0,4,7 or 5-9 [default: the part's]")
     searched.add_argument("--code", help="version of the code [default: the commit here]")
@@ -81,7 +81,7 @@ def _do(given: argparse.Namespace) -> None:
         print("\n".join(" ".join(each) for each in kept) or "nothing new: finished searches of the study's scale count")
     elif given.command == "search":
         seeds = None if given.seeds is None else read_seeds(given.seeds)
-        wanted = missing(given.part, given.cell, seeds)
+        wanted = [each for part in given.part for each in missing(part, given.cell, seeds)]
         if given.list:
             print("\n".join(f"{part.name} {cell.name}" for part, cell, _ in wanted))
             return

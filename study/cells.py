@@ -157,7 +157,9 @@ def missing(
         for cell, scale in product(pick(part.name, part.cells, some), part.scales)
     ]
     chosen = pick(selection, [cell for _, cell, _ in found], names)
-    kept = {part.name: {_identity(result): result for result in load(part, folder)} for part, _, _ in found}
+    kept = {
+        part.name: {_identity(result): result for result in load(part, folder)} for part, _ in SELECTIONS[selection]
+    }
 
     def has(result: Results | None, config: Config) -> bool:
         if result is None or result["config"] != _settings(config):
@@ -181,8 +183,9 @@ def search(searches: Sequence[Search], out: Path, code: str, folder: Path = ROOT
             mine = replace(scale, seeds=seeds)
             settings = {**cell.choices(mine), "preset": scale.preset}
             job = GridCell(str(path.relative_to(out / "runs")), settings, cell.config(mine), {})
-            jobs.append(job)
-            parts[job.name] = part
+            if job.name not in parts:  # selections overlap
+                jobs.append(job)
+                parts[job.name] = part
 
     def keep(_: SweepDir, job: GridCell) -> None:
         collect(parts[job.name], out, code, folder)
