@@ -1,5 +1,5 @@
-"""The study: `search` does what is missing of a part of it, as `aceglt reproduce table1` does of Table 1; `collect`
-keeps what was found; `page` makes tables and plots of that, `levels` a CSV of every level; `tune` searches with other
+"""The study: `search` searches what results/ lacks of it and keeps each search that ends; `collect` keeps what
+`aceglt reproduce` found; `page` makes tables and plots of both, `levels` a CSV of all levels; `tune` searches with other
 settings than the default's, on validation nodes alone, and `equal` does so for the published methods; `exchange` tries
 another exchange, on validation nodes that chose nothing; `winning` follows the ranks of Figure 1; `measure` looks at
 scores and teachers."""

@@ -20,7 +20,7 @@ from aceglt.reproduction.registry import Exhibit, exhibit
 from aceglt.reproduction.summary import Found
 from aceglt.reproduction.summary import page as reproduced
 from aceglt.reproduction.tables import markdown, pipe_table
-from aceglt.searches.statistics import CRITERIA, SIGNIFICANCE, mean_std, paired_t_test
+from aceglt.searches.statistics import CRITERIA, SIGNIFICANCE, TOLERANCE, mean_std, paired_t_test
 from study import equal, winning
 from study.cells import (
     ALLOWED,
@@ -168,7 +168,7 @@ def pairs(found: Sequence[Pair]) -> str:
         for pair in found
     ]  # fmt: skip
     heads = ("", "seeds", "no exchange", "default", "difference", "p", "p (Holm)")
-    above = sum(pair.gain > 0 for pair in found)
+    above = sum(pair.gain > TOLERANCE for pair in found)
     below = [_title(pair.group) for pair in found if pair.gain < 0 and pair.p_holm < SIGNIFICANCE]
     without, default = zip(*(pair.means for pair in found), strict=True)
     p = paired_t_test(default, without)
