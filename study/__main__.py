@@ -1,5 +1,5 @@
 """The study: `search` searches what results/ lacks of it and keeps each search that ends; `collect` keeps what
-`aceglt reproduce` found; `page` makes tables and plots of both, `levels` a CSV of all levels; `tune` searches with other
+`aceglt reproduce` found; `page` makes tables and plots, `levels` a CSV of all levels; `tune` searches with other
 settings than the default's, on validation nodes alone, and `equal` does so for the published methods; `exchange` tries
 another exchange, on validation nodes that chose nothing; `winning` follows the ranks of Figure 1; `measure` looks at
 scores and teachers."""
