@@ -19,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from aceglt.config import BACKBONE_OPTIONS, Config, Training, resolve
+from aceglt.config.checks import count
 from aceglt.config.fields import settings_of
 from aceglt.config.groups import BackboneOptions
 from aceglt.config.own import PARTS, is_own
@@ -27,7 +28,7 @@ from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
 from aceglt.searches.statistics import mean_std, metric_in_words, unfinished
 from aceglt.searches.wording import counted, plus_minus
-from aceglt.sweeps.grid import GridCell, cells_of, refuse_graph
+from aceglt.sweeps.grid import MAX_CELLS, GridCell, cells_of, refuse_graph
 from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.run import Silent, SweepObserver, need_of, run_cells
@@ -128,8 +129,8 @@ def tune(
     refuse_graph(out, settings.get("dataset"))
     where = {part.name for part in fields(Machines)}
     machines = Machines.of({name: value for name, value in settings.items() if name in where})
-    if budget is not None and budget < 1:
-        raise ConfigError(f"budget must be 1 or more, found {budget}")
+    if budget is not None:
+        count(1, MAX_CELLS)("budget", budget)
     if minutes is not None and not 0 < minutes < 1e6:
         raise ConfigError(f"minutes must be above 0 and below 1e6, found {minutes}")
     given: Values = {name: value for name, value in settings.items() if value is not None and name not in where}
@@ -149,6 +150,7 @@ class _Trials:
         self, preset: str, given: Values, folder: TuneDir, machines: Machines, observer: SweepObserver
     ) -> None:
         self.given, self.folder, self.machines, self.observer = {"preset": preset, **given}, folder, machines, observer
+        resolve(preset, **given)  # tuned.json holds all of it, what trials do without too
         self.base = self._resolved({})
         kind = BACKBONE_OPTIONS.get(self.base.backbone, BackboneOptions)
         had = settings_of(Training).keys() | (settings_of(kind).keys() if not is_own(self.base.backbone) else set())
