@@ -147,7 +147,7 @@ def test_a_run_in_place_of_a_ticket_is_called_one(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").touch()
-    with pytest.raises(TicketError, match=r"run is a run; aceglt\.load_run reads it, and Ticket.load a file in run/tick"):
+    with pytest.raises(TicketError, match=r"run is a run; aceglt\.load_run reads it, and Ticket\.load a file in run"):
         Ticket.from_pretrained("run")
     with pytest.raises(TicketError, match=r"\./nofolder: there is no such folder; a ticket on a hub is named owner/"):
         Ticket.from_pretrained("./nofolder")
