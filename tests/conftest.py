@@ -57,9 +57,11 @@ def share(request: pytest.FixtureRequest) -> float:
     return 0.1 if request.config.getoption("--tenth") else 1.0
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The table of the campaign, whatever of it was run; into a page if nothing failed."""
-    if "not slow" in config.option.markexpr:  # of its short version
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """The table of the campaign, whatever of it was run; into a page if nothing failed in any process."""
+    if "not slow" in config.option.markexpr or hasattr(
+        config, "workerinput"
+    ):  # its short version, one of its processes
         return
     reports = [report for of in ("passed", "failed") for report in terminalreporter.stats.get(of, [])]
     rows = [value for report in reports for name, value in report.user_properties if name == "campaign"]
@@ -70,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     lines = [place(time.monotonic() - BEGAN, processes, _gpu() if on_gpu else ""), "", *Table(rows).lines]
     terminalreporter.write_line("\n" + "\n".join(lines))
     page = config.option.table
-    if page and (terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")):
+    if page and exitstatus != pytest.ExitCode.OK:
         terminalreporter.write_line(f"{page} is left as it was: tests failed")
     elif page:
         write(page, "campaign-gpu" if on_gpu else "campaign", ["", *lines, ""])

@@ -100,16 +100,26 @@ def test_two_outputs_are_not_written_into_one_file(ticket: Path, tmp_path: Path)
     assert not out.exists()
 
 
-def test_no_output_replaces_a_ticket(run: Path, ticket: Path, tmp_path: Path) -> None:
+def test_no_output_replaces_a_ticket_or_a_graph(run: Path, ticket: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.safetensors"
     shutil.copy(ticket, other)
-    for line in (
-        ("report", run, "--out", other),
-        ("predict", ticket, "--out", other),
-        ("bench", ticket, "--json", other),
-    ):
-        assert "is a ticket, or holds other tensors" in refused(*line)
+    graph = npz(tmp_path)
+    before = graph.read_bytes()
+    for path, what in ((other, "is a ticket, or holds other tensors"), (graph, "is a graph or another archive")):
+        for line in (
+            ("report", run, "--out", path),
+            ("predict", ticket, "--out", path),
+            ("bench", ticket, "--json", path),
+            ("export", ticket, path, "--format", "ticket"),
+        ):
+            assert what in refused(*line)
     assert other.read_bytes() == ticket.read_bytes()
+    assert graph.read_bytes() == before
+
+
+def test_a_name_of_a_graph_that_no_file_can_have_is_refused(ticket: Path, tmp_path: Path) -> None:
+    (tmp_path / "csv").touch()
+    assert "unknown dataset" in refused("predict", ticket, "--out", tmp_path / "csv", "--dataset", "\0")
 
 
 def test_a_comparison_overwrites_nothing_of_others_and_a_refused_one_leaves_nothing(run: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from aceglt import datasets
 from aceglt.backbones import Backbone, Params
 from aceglt.backends.cpu.allocator import return_memory
 from aceglt.config import Config, as_call, check_known, resolve
+from aceglt.config.checks import count
 from aceglt.config.own import take
 from aceglt.errors import AcegltError, ConfigError, RunError, TicketError, TrainingError
 from aceglt.files import write_checked_json
@@ -124,8 +125,8 @@ def search(
     """
     if tickets not in TICKETS:
         raise ConfigError(f"unknown choice of tickets '{tickets}'; known are {', '.join(TICKETS)}")
-    if runs_at_once is not None and runs_at_once < 1:
-        raise ConfigError(f"runs_at_once must be 1 or more, found {runs_at_once}")
+    if runs_at_once is not None:
+        count()("runs_at_once", runs_at_once)
     if tensorboard:
         check_tensorboard(out)
     if isinstance(data, str | Path):

@@ -545,7 +545,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "three sizes": (models.GCN, "without a default are in_channels, hidden_channels, num_layers"),
     "factory fails": (lambda i, o: models.GCN(i, 6, None, o), "failed: TypeError"),
     "makes something else": (lambda: 3, "must make a torch.nn.Module, found int"),
-    "no reset_parameters": (Deep(FEATURES, CLASSES), r"lambda in_features, out_features: Deep\(…\)"),
+    "no reset_parameters": (Deep(FEATURES, CLASSES), r"def make\(in_features, out_features\): return Deep\(…\)"),
     "no module": (3, "is a torch.nn.Module"),
     "nothing to train": (one_layer(lambda: gin(FEATURES, CLASSES).requires_grad_(False)), "no parameter to prune"),
 }

@@ -439,7 +439,8 @@ def test_show_of_a_damaged_run_is_refused_in_one_line(content: str, run: Path) -
 def test_show_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "no such file" in _refused("show", tmp_path / "nothing")
     assert "is neither a run directory" in _refused("show", tmp_path)
-    assert "not a readable ticket file" in _refused("show", npz(tmp_path))
+    assert "is a graph; aceglt search --dataset" in _refused("show", npz(tmp_path))
+    assert "no such file" in _refused("show", "nothing.npz")
 
 
 # report
@@ -549,6 +550,12 @@ def test_a_ticket_of_a_run_without_a_winner_is_used_with_a_note(run: Path) -> No
         arguments = "--dataset", run.parent / "tiny.npz", "--repeats", "1", "--device", "cpu"
         npz(run.parent)
         assert ("note: no level wins" in _run("bench", run, *arguments).stderr) == noted
+
+
+def test_a_grid_in_place_of_settings_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('methods = ["ugs"]')
+    message = _refused("search", "--config", tmp_path / "grid.toml")
+    assert "a grid, which aceglt sweep and aceglt compare take; --config takes a tuned.json" in message
 
 
 # help and version

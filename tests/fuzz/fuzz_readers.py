@@ -55,7 +55,7 @@ from aceglt.config.formats import FORMAT
 from aceglt.datasets import planetoid
 from aceglt.datasets.collections import COLLECTIONS
 from aceglt.datasets.unpickle import unpickle
-from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError
+from aceglt.errors import AcegltError, ConfigError, DataError, RunError, TicketError, is_shortage
 from aceglt.files import tensors as storage
 from aceglt.methods.build import build_method
 from aceglt.problems.base import Problem
@@ -695,7 +695,7 @@ def kept() -> tuple[Any, ...]:
 
 
 def read_command(line: list[str]) -> None:
-    """A line that is refused ends with 2 and says why."""
+    """A line that is refused ends with 2 and says why; where memory ends, --debug shows the traceback in its place."""
     before, inputs = Path.cwd(), kept()
     for name in ("served", "out", "runs", "tuned", "swept", "compared", "plots"):
         shutil.rmtree(desk() / name, ignore_errors=True)
@@ -712,6 +712,8 @@ def read_command(line: list[str]) -> None:
     assert kept() == inputs
     assert "unexpected: " not in result.output, result.output
     if result.exception is not None and not isinstance(result.exception, SystemExit):
+        if "--debug" in line and is_shortage(result.exception):
+            raise ConfigError("refused")
         raise result.exception
     assert result.exit_code in (0, 2), result.output
     if result.exit_code == 2:

@@ -50,6 +50,11 @@ def test_pairs_are_scipys_paired_t_tests_with_holms_correction() -> None:
     assert found.pairs[smallest].p_holm == pytest.approx(min(1.0, 3 * raw[smallest]))
 
 
+def test_a_pair_without_a_test_has_no_p_value_in_the_table() -> None:
+    (alone,) = compare_runs([view("ace", seeds=1), view("ugs", method="ugs", seeds=1)]).pair_records()
+    assert (alone["p"], alone["p_holm"]) == (None, None)
+
+
 def test_ranks_are_of_settings_where_there_are_enough_and_of_seeds_where_not() -> None:
     many, few = compare_runs(runs(*GRAPHS)), compare_runs(runs("cora"))
     assert (many.by_seed, few.by_seed) == (False, True)

@@ -34,6 +34,21 @@ def test_elsewhere_than_on_a_terminal_each_event_is_a_line() -> None:
     assert lines[4].startswith("2/3 citeseer-gcn-ugs-teacher-model-") and lines[4].endswith("finished · 0:00:00 left")  # noqa: PT018
 
 
+def test_a_tuning_counts_trials_of_all_its_rounds_and_none_twice() -> None:
+    cells = plan({"methods": ["random", "ugs", "ace"], "levels": 0})
+    console = Console(file=StringIO(), width=120, no_color=True)
+    with SweepProgress(console, ("trial", "trials"), 5) as progress:
+        progress.on_plan(cells[:2], [], {})
+        progress.on_end(cells[0].name)
+        progress.on_failure(cells[1].name, "diverged", again=False)
+        progress.on_plan([cells[0], cells[2]], cells[:1], {})
+        progress.on_end(cells[2].name)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert (lines[0], lines[3]) == ("5 trials", "5 trials: 1 finished")
+    assert (lines[1][:4], lines[4][:4]) == ("1/5 ", "2/5 ")
+
+
 def test_no_time_is_estimated_before_a_level_has_ended() -> None:
     cells = plan({"methods": ["random", "ugs"], "levels": 4})
     progress = SweepProgress(Console(file=StringIO(), force_terminal=True, width=120))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_samples import npz
+from search_samples import graph, npz
 from typer.testing import CliRunner
 
 import aceglt
@@ -144,8 +144,24 @@ def test_a_late_best_epoch_is_said(tmp_path: Path) -> None:
     tuned = aceglt.tune(tmp_path / "out", budget=1, **tiny(tmp_path, epochs=1))
     with pytest.raises(ConfigError, match=r"a tuning's: see trials.csv, or use it with aceglt search --config .*\.js"):
         aceglt.load_sweep(tmp_path / "out")
-    assert len(tuned.notes) == 1
+    assert len(tuned.notes) == 2
+    assert tuned.notes[1].endswith("the preset's are 1000: search --config tuned.json --epochs 1000")
     assert tuned.notes[0].startswith("dense is not finished: its best epoch is among the last of 1 with 2 of 2 seeds")
+
+
+def test_a_graph_beside_the_folder_is_answered_with_what_to_do(tmp_path: Path) -> None:
+    tune: Any = aceglt.tune
+    with pytest.raises(ConfigError, match=r"save it with aceglt.datasets.save_npz"):
+        tune(graph(), tmp_path / "out")
+    with pytest.raises(ConfigError, match=r'tune\("tuned", dataset="mine.npz"\)'):
+        tune("mine.npz", tmp_path / "out")
+
+
+def test_a_comparison_of_trials_is_refused(tmp_path: Path) -> None:
+    aceglt.tune(tmp_path / "out", budget=2, **tiny(tmp_path))
+    with pytest.raises(ConfigError, match="a tuning, whose trials have no levels to compare"):
+        aceglt.compare([tmp_path / "out"], tmp_path / "compared")
+    assert not (tmp_path / "compared").exists()
 
 
 @pytest.mark.parametrize(

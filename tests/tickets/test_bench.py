@@ -66,11 +66,13 @@ def test_memory_is_the_most_that_was_alive_at_once() -> None:
     assert 12_000 <= allocations.peak <= 16_000
 
 
-def test_another_graph_or_no_repetition_is_refused() -> None:
+def test_another_graph_no_repetition_or_too_many_are_refused() -> None:
     with pytest.raises(TicketError, match="was found on"):
         benchmark(random_ticket(), graph(seed=1), device="cpu")
     with pytest.raises(ConfigError, match="repeats must be 1 or more"):
         benchmark(random_ticket(), graph(), repeats=0)
+    with pytest.raises(ConfigError, match="repeats must be 10000 or fewer, found 65536"):
+        benchmark(random_ticket(), graph(), repeats=65536)
 
 
 def test_the_command_prints_a_table_and_writes_what_is_asked_for(tmp_path: Path) -> None:

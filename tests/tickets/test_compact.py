@@ -105,6 +105,14 @@ def test_a_few_unread_features_go_where_inputs_are_prepared(
         assert_close(made, wanted, 1e-5)
 
 
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_a_model_in_half_precision_runs_on_a_cpu(backbone: str) -> None:
+    ticket, x = random_ticket(backbone, 0.3), features(0.5)
+    arcs, wanted = alive_arcs(ticket), masked_outputs(ticket, x)
+    for given in (x.half(), x.half().to_sparse_csr()):
+        torch.testing.assert_close(ticket.model().half()(given, arcs).float(), wanted, rtol=0.05, atol=0.2)
+
+
 def test_widths_that_kernels_like_change_no_outputs() -> None:
     ticket, x = random_ticket("gcn", 0.3, hidden=60), features(1.0)
     layers = ticket.backbone().layers(ticket.trained_weights())

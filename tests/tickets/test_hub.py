@@ -143,6 +143,16 @@ def test_a_folder_that_is_missing_is_not_looked_for_on_a_hub(name: str, monkeypa
         Ticket.from_pretrained(name)
 
 
+def test_a_run_in_place_of_a_ticket_is_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").touch()
+    with pytest.raises(TicketError, match=r"run is a run; aceglt\.load_run reads it, and Ticket\.load a file in run"):
+        Ticket.from_pretrained("run")
+    with pytest.raises(TicketError, match=r"\./nofolder: there is no such folder; a ticket on a hub is named owner/"):
+        Ticket.from_pretrained("./nofolder")
+
+
 def test_a_missing_folder_beside_others_is_not_looked_for_on_a_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from ticket_samples import assert_close
 from torch import Tensor
 
 from aceglt.numerics.csr import to_csr
+from aceglt.numerics.kernels import Kernels
 from aceglt.tickets import linear
 from aceglt.tickets.linear import PrunedLinear, choose_input
 
@@ -55,6 +56,28 @@ def test_every_kernel_gives_the_same(kernel: str, units: int, alive: float, spar
     parts = [part.to_sparse_csr() if sparse else part.contiguous() for part in h.split([250, 350], dim=1)]
     assert_close(layer(parts), wanted, 1e-5)
     assert layer.used == [kernel] * 2
+
+
+@pytest.mark.parametrize(("sparse", "ran"), [(False, "dense"), (True, "sparse input")])
+def test_without_a_compiled_kernel_what_ran_in_its_place_is_named(
+    sparse: bool, ran: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "kernels", lambda device: Kernels())
+    h, layer = random(900, 600, 0.2), PrunedLinear(random(600, 512, 0.01, 1), None)
+    assert_close(layer([h.to_sparse_csr() if sparse else h]), h @ layer.weight, 1e-5)
+    assert layer.used == [ran]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("units", [7, 32, 512])
+def test_sparse_inputs_are_multiplied_in_half_precision(units: int, dtype: torch.dtype) -> None:
+    h, weight = random(900, 60, 0.2), random(60, units, 0.05, 1)
+    for by in (Kernels(), linear.kernels("cpu")):
+        made = by.product(h.to(dtype).to_sparse_csr(), weight.to(dtype))
+        assert made.dtype == dtype
+        torch.testing.assert_close(made.float(), h @ weight, rtol=0.02, atol=0.05)
+    made = PrunedLinear(weight.to(dtype), None)([h.to(dtype).to_sparse_csr()])
+    torch.testing.assert_close(made.float(), h @ weight, rtol=0.02, atol=0.05)
 
 
 @pytest.mark.parametrize("alive", [0.33, 1.0])

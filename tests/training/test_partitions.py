@@ -67,6 +67,11 @@ def test_parts_hold_every_node_once_and_every_edge_that_is_within_one(graph: Gra
         assert part.nodes[cut.edges].equal(graph.edges[:, part.edges])
 
 
+def test_more_parts_than_nodes_are_a_part_for_each_node_and_take_no_more_memory() -> None:
+    graph = tiny_problem().graph
+    assert [len(part.nodes) for part in Parts(2**40).evaluated(graph)] == [1] * graph.num_nodes
+
+
 def test_training_cuts_anew_at_every_epoch_and_evaluation_does_not() -> None:
     graph, parts = tiny_problem().graph, Parts(3)
     first, again, next_epoch = (parts.steps(graph, epoch)[0][0].nodes for epoch in (0, 0, 1))

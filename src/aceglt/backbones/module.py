@@ -188,7 +188,8 @@ def _arguments(model: Callable[..., Any], name: str, in_features: int, out_featu
 
 
 def _example(model: Callable[..., Any]) -> str:
-    return f"lambda in_features, out_features: {getattr(model, '__name__', 'MyModel')}(…)"
+    made = getattr(model, "__name__", "MyModel")
+    return f"def make(in_features, out_features): return {made}(…), in the shell as module:make"
 
 
 def _chosen(module: Module, name: str, parameters: Mapping[str, Tensor], prunable: Prunable | None) -> set[str]:

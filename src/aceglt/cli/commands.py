@@ -143,9 +143,10 @@ def tune(
     """
     from aceglt.report.terminal import print_tuning
     from aceglt.sweeps.board import SweepProgress
+    from aceglt.sweeps.tune import trials_of
     from aceglt.sweeps.tune import tune as run_tuning
 
-    with SweepProgress(errors) as progress:
+    with SweepProgress(errors, ("trial", "trials"), trials_of(budget, minutes)) as progress:
         result = run_tuning(out, budget=budget, minutes=minutes, observer=progress, **machines, **settings)
     print_tuning(console, result)
 
@@ -172,6 +173,10 @@ def show(path: Path, *, levels: bool = False) -> None:
             raise ConfigError(f"{path} is neither a run directory (it has no config.json) nor a sweep's folder")
         pages.print_run(console, path, results_of(path), levels)
         return
+    if path.suffix == ".npz" and path.is_file():
+        raise ConfigError(
+            f"{path} is a graph; aceglt search --dataset {path} searches it, aceglt datasets lists graphs"
+        )
     from aceglt.tickets.ticket import Ticket
 
     pages.print_ticket(console, Ticket.load(path))

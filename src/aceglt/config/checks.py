@@ -35,6 +35,23 @@ def from_to(least: float, most: float) -> Check:
     return must_be(f"from {least} to {most}", lambda value: least <= value <= most)
 
 
+MOST = 1_000_000
+"""Of what is counted: epochs, levels, rounds. More is a slip of the hand, and would be found out when memory ends or
+never."""
+
+
+def count(least: int = 1, most: int = MOST) -> Check:
+    """A whole number of something that takes time or memory for each."""
+
+    def check(name: str, value: Any) -> None:
+        if value < least:
+            raise ConfigError(f"{name} must be {least} or more, found {value}")
+        if value > most:
+            raise ConfigError(f"{name} must be {most} or fewer, found {value}")
+
+    return check
+
+
 def one_of(*known: str, or_own: bool = False) -> Check:
     def check(name: str, value: Any) -> None:
         if value not in known and not (or_own and is_own(value)):

@@ -16,6 +16,7 @@ from aceglt.config.checks import (
     SHARE_OR_ALL,
     SHARE_OR_NONE,
     at_least,
+    count,
     from_to,
     must_be,
     one_of,
@@ -36,22 +37,20 @@ class Stopping(Group):
     """When a search ends; a run may be continued with other values."""
 
     levels: int = stop_setting(
-        10, "Levels of pruning [default: {default}]; 0 trains the dense baseline alone.", at_least(0)
+        10, "Levels of pruning [default: {default}]; 0 trains the dense baseline alone.", count(0)
     )
     target_model: float | None = stop_setting(None, "Stop at this model sparsity, e.g. 0.9.", SHARE)
     target_graph: float | None = stop_setting(None, "Stop at this graph sparsity, e.g. 0.3.", SHARE)
-    patience: int | None = stop_setting(
-        None, "Stop after this many losing levels in a row (by validation).", at_least(1)
-    )
+    patience: int | None = stop_setting(None, "Stop after this many losing levels in a row (by validation).", count())
 
 
 @dataclass(frozen=True)
 class Training(Group):
     """How weights are trained."""
 
-    epochs: int = train_setting(200, "Epochs of a full training [default: {default}].", at_least(1))
+    epochs: int = train_setting(200, "Epochs of a full training [default: {default}].", count())
     early_stopping: int | None = train_setting(
-        None, "End a training on labels when validation has not got better for so many epochs.", at_least(1)
+        None, "End a training on labels when validation has not got better for so many epochs.", count()
     )
     lr: float = train_setting(0.01, "Learning rate [default: {default}; gat 0.005; infoclust 0.001].", POSITIVE)
     weight_decay: float = train_setting(5e-4, "Weight decay [default: {default}; task link 0].", at_least(0))
@@ -63,7 +62,7 @@ class Training(Group):
         False, "Bit-identical results on a GPU too, at some cost in speed.", options=["--deterministic"]
     )
     partitions: int = train_setting(
-        1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", at_least(1)
+        1, "Parts of the nodes to train on and evaluate one after the other [default: {default}].", count()
     )
     partition_by: str = train_setting(
         "random",
@@ -80,10 +79,10 @@ class Training(Group):
         SHARE_OR_NONE,
     )  # fmt: skip
     rewind_epoch: int = train_setting(
-        0, "Rewind to the dense model's weights of this epoch [default: {default}, the initial ones].", at_least(0)
+        0, "Rewind to the dense model's weights of this epoch [default: {default}, the initial ones].", count(0)
     )
     """From which levels train, scores as well as tickets."""
-    parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", at_least(1))
+    parts_per_step: int = train_setting(1, "Parts whose gradients make one step [default: {default}].", count())
     """Over how many parts the gradient of one step is averaged; several processes share them."""
 
 
@@ -116,7 +115,7 @@ class Scoring(Group):
         "best", "Whose scores decide: the best-validation epoch's or the last: best or last.", one_of("best", "last")
     )
     score_epochs: int | None = score_setting(
-        60, "Epochs that a level's scores are trained, at most --epochs [default: {default}].", at_least(1)
+        60, "Epochs that a level's scores are trained, at most --epochs [default: {default}].", count()
     )
     """None, as the published presets have it, is as many as `epochs`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, check_type, from_to, must_be
+from aceglt.config.checks import POSITIVE, SHARE, SHARE_OR_NONE, at_least, check_type, count, from_to, must_be
 from aceglt.config.fields import Group, setting, settings_of
 from aceglt.config.groups import PUBLISHED
 from aceglt.errors import ConfigError
@@ -56,9 +56,9 @@ class GebtOptions(MethodOptions):
     by_units: ClassVar[bool] = True
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED  # early birds are drawn as their authors do
 
-    max_epochs: int = setting(100, "Epochs after which the last masks are taken, settled or not.", at_least(1))
-    min_epochs: int = setting(5, "Masks are not taken before this epoch.")
-    window: int = setting(3, "How many of the last epochs' masks an epoch's are compared with.", at_least(1))
+    max_epochs: int = setting(100, "Epochs after which the last masks are taken, settled or not.", count())
+    min_epochs: int = setting(5, "Masks are not taken before this epoch.", count())
+    window: int = setting(3, "How many of the last epochs' masks an epoch's are compared with.", count(1, 1000))
     threshold: float = setting(0.1, "The distance under which masks have settled.", POSITIVE)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class AceOptions(MethodOptions):
     refine_epochs: int = setting(
         30,
         "Epochs that the retained and the pruned part are each trained per round, at most those of a level's scores.",
-        at_least(1),
+        count(),
     )
     exchange: float = setting(
         0.02, "K as a share of the smaller of the two parts.", must_be("in (0, 1]", lambda share: 0 < share <= 1)
@@ -121,7 +121,7 @@ class AceOptions(MethodOptions):
         super().__post_init__()
         if self.rounds == 0:
             raise ConfigError("ace: rounds must be 1 or more, found 0; that is ugs; use method ugs")
-        at_least(1)("ace: rounds", self.rounds)
+        count()("ace: rounds", self.rounds)
         stands_for = self.sets.get(self.reading, {})
         if stands_for and all(getattr(self, name) == getattr(AceOptions, name) for name in stands_for):
             raise ConfigError(
@@ -175,8 +175,8 @@ class FastgltOptions(MethodOptions):
     name: ClassVar[str] = "fastglt"
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED
 
-    pretrain_epochs: int = setting(30, "Epochs that the dense pair is trained before it is cut.", at_least(1))
-    interval: int = setting(3, "Δ: steps from one exchange of elements to the next.", at_least(2))
+    pretrain_epochs: int = setting(30, "Epochs that the dense pair is trained before it is cut.", count())
+    interval: int = setting(3, "Δ: steps from one exchange of elements to the next.", count(2))
     share: float = setting(
         0.3, "α: share of the alive elements that the first exchange replaces; it falls to 0.", SHARE
     )
@@ -189,7 +189,7 @@ class SgcnOptions(MethodOptions):
     otherwise: ClassVar[str] = "weights by magnitude"
 
     rho: float = setting(0.01, "ρ: how strongly values of edges are pulled towards the sparse ones.", POSITIVE)
-    interval: int = setting(10, "Steps from one update of the multipliers to the next.", at_least(1))
+    interval: int = setting(10, "Steps from one update of the multipliers to the next.", count())
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class CgpOptions(MethodOptions):
     name: ClassVar[str] = "cgp"
     usual: ClassVar[Mapping[str, Any]] = PUBLISHED
 
-    interval: int = setting(10, "Steps from one pruning to the next.", at_least(1))
+    interval: int = setting(10, "Steps from one pruning to the next.", count())
     regrow: float = setting(
         0.2, "Share of the alive elements that the first pruning replaces by others; it falls to 0.", SHARE_OR_NONE
     )

@@ -90,27 +90,29 @@ def _write_through(path: Path, content: bytes) -> None:
 
 
 def check_output(path: Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse, before anything is computed, a file to write that is a folder, one of the command's inputs, or a ticket,
-    which another search would have to find again."""
+    """Refuse, before anything is computed, a file to write that is a folder, one of the command's inputs, a ticket,
+    which another search would have to find again, or a graph."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file to write")
     for given in inputs:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # a name with a null byte is of no file
             if os.path.samefile(path, given):
                 raise ConfigError(f"{path} is what the command reads; name another file to write")
-    if _holds_tensors(path):
-        raise ConfigError(f"{path} is a ticket, or holds other tensors; name another file to write, or remove it")
+    if held := _held(path):
+        raise ConfigError(f"{path} is {held}; name another file to write, or remove it")
 
 
-def _holds_tensors(path: Path) -> bool:
-    """Whether a file begins as those of safetensors do: the header's length, then JSON."""
+def _held(path: Path) -> str:
+    """What a file holds that no output may replace. Those of safetensors begin with the header's length and JSON."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
             start = file.read(9)
-            return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path)
+        if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
+            return "a ticket, or holds other tensors"
+        return "a graph or another archive" if start[:4] == b"PK\3\4" else ""
     except OSError:
-        return False
+        return ""
 
 
 def check_regular(path: Path) -> None:

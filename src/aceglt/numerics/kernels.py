@@ -21,6 +21,9 @@ with warnings.catch_warnings():  # torch says once per process that CSR tensors 
     torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1.0]), (1, 1))
 
 
+_HALVES = (torch.float16, torch.bfloat16)
+
+
 class Kernels:
     """Sparse products and random draws. A backend overrides what it has a faster way for; the results are the same to
     rounding, and those of draws bit by bit."""
@@ -34,6 +37,8 @@ class Kernels:
         """left · dense, into `out` if given; left is CSR or dense."""
         if out is None:
             out = dense.new_empty(left.shape[0], dense.shape[1])
+        if left.is_sparse_csr and not left.is_cuda and dense.dtype in _HALVES:  # torch has no such product
+            return out.copy_(self.product(left.float(), dense.float()))
         return torch.addmm(out, left, dense, beta=0, out=out)  # the plain operator would clear and copy the output
 
     def few_columns(self, left: Tensor, dense: Tensor) -> Tensor:

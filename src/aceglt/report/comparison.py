@@ -180,7 +180,13 @@ class Comparison:
     def pair_records(self) -> list[dict[str, Any]]:
         """A row for each pair of methods and setting."""
         return [
-            {**_place(contest), "method": a, "other": b, **asdict(pair)}
+            {
+                **_place(contest),
+                "method": a,
+                "other": b,
+                **asdict(pair),
+                "p_holm": None if pair.p is None else pair.p_holm,
+            }
             for contest in self.contests
             for (a, b), pair in contest.pairs.items()
         ]

@@ -52,8 +52,8 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
 def paired_t_test(a: Sequence[float], b: Sequence[float], alternative: Alternative = "two-sided") -> float | None:
     """The p-value of a paired t-test of `a` against `b` over seeds; `None` for fewer than two pairs.
 
-    `less` asks whether `a` is worse than `b`, `greater` whether it is better. Differences that do not vary
-    decide the test by their sign alone.
+    `less` asks whether `a` is worse than `b`, `greater` whether it is better. Means that are equal but for noise are
+    equal, whatever the noise; other differences that do not vary decide the test by their sign alone.
     """
     if len(a) != len(b):
         raise ValueError(f"a paired test needs as many readings on both sides, not {len(a)} and {len(b)}")
@@ -62,13 +62,18 @@ def paired_t_test(a: Sequence[float], b: Sequence[float], alternative: Alternati
     from scipy.special import stdtr  # here: importing this module stays cheap
 
     freedom, (mean, std) = len(a) - 1, mean_std([x - y for x, y in zip(a, b, strict=True)])
-    if std > TOLERANCE:
-        t = mean / (std / math.sqrt(len(a)))
+    if _no_lower(a, b) and _no_lower(b, a):
+        t = 0.0
     else:
-        t = 0.0 if abs(mean) <= TOLERANCE else math.copysign(math.inf, mean)
+        t = mean / (std / math.sqrt(len(a))) if std > TOLERANCE else math.copysign(math.inf, mean)
     if alternative == "two-sided":
         return float(2 * stdtr(freedom, -abs(t)))
     return float(stdtr(freedom, t if alternative == "less" else -t))
+
+
+def _no_lower(a: Sequence[float], b: Sequence[float]) -> bool:
+    """On the mean, but for noise."""
+    return mean_std(a)[0] >= mean_std(b)[0] - TOLERANCE
 
 
 def winning(dense: Readings, level: Readings) -> dict[str, bool | None]:
@@ -89,7 +94,7 @@ def _wins(level: list[float] | None, dense: list[float] | None, by_t_test: bool 
     if level is None or dense is None or not all(map(math.isfinite, [*level, *dense])):
         return None
     if not by_t_test:
-        return mean_std(level)[0] >= mean_std(dense)[0] - TOLERANCE
+        return _no_lower(level, dense)
     p = paired_t_test(level, dense, "less") if len(level) >= MIN_SEEDS else None
     return None if p is None else p >= SIGNIFICANCE
 

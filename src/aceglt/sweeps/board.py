@@ -15,8 +15,12 @@ from aceglt.sweeps.grid import GridCell
 class SweepProgress(Bar):
     """Searches that are finished, run and failed, and the time left, by levels."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(
+        self, console: Console, words: tuple[str, str] = ("search", "searches"), total: int | None = None
+    ) -> None:
+        """`total` where there will be more than a plan has, as of a tuning."""
         super().__init__(console, "checking", None)
+        self._words, self._at_least = words, total or 0
         self._began = time.monotonic()
         self._total = self._finished = self._failed = 0
         self._levels: dict[str, int] = {}  # of each unfinished search; 1 where dense is all
@@ -24,14 +28,16 @@ class SweepProgress(Bar):
         self._work = self._done = 0  # levels of the searches that were missing; those that have ended since
 
     def on_plan(self, cells: Sequence[GridCell], finished: Sequence[GridCell], begun: Mapping[str, str]) -> None:
-        self._total, self._finished, self._began = len(cells), len(finished), time.monotonic()
+        self._total, self._finished = max(len(cells) + self._failed, self._at_least), len(finished)
+        self._began = time.monotonic()
         there = {cell.name for cell in finished}
         self._levels = {cell.name: max(1, cell.config.stopping.levels) for cell in cells if cell.name not in there}
-        self._work, self._done = sum(self._levels.values()), 0
+        later = self._total - self._failed - len(cells)
+        self._work, self._done = sum(self._levels.values()) + later, 0
         self._bar.update(self._task, total=self._work or 1)
         facts = [f"{self._finished} finished"] if finished else []
         facts += [f"{len(begun)} {'goes' if len(begun) == 1 else 'go'} on"] if begun else []
-        self._say(": ".join([counted(self._total, "search", "searches"), *filter(None, [", ".join(facts)])]))
+        self._say(": ".join([counted(self._total, *self._words), *filter(None, [", ".join(facts)])]))
         for name, so_far in begun.items():
             self._say(f"{name} goes on: {so_far}")
 
@@ -57,7 +63,7 @@ class SweepProgress(Bar):
         ended = {name: max(0, level - 1) for name, level in levels.items()}  # a search is at the one after
         self._before = {**ended, **self._before}
         done = self._done + sum(ended[name] - self._before[name] for name in ended)
-        text = f"{self._finished}/{self._total} searches · {len(levels)} under way"
+        text = f"{self._finished}/{self._total} {self._words[1]} · {len(levels)} under way"
         text += f" · {self._failed} failed" if self._failed else ""
         self._bar.update(self._task, total=self._missing or 1, completed=done, description=text, left=self._left(done))
 

@@ -179,6 +179,12 @@ def _check_comparable(grid: Mapping[str, Any]) -> None:
 def _entries(sources: Sequence[Path]) -> list[dict[str, Any]]:
     """Searches whose results are there, as the cells of a sweep."""
     folders = [source for source in sources if not source.is_file()]
+    for folder in folders:
+        if (folder / "trials.csv").is_file():
+            raise ConfigError(
+                f"{folder}: a tuning, whose trials have no levels to compare; its settings are for "
+                f"aceglt search --config {folder / 'tuned.json'}"
+            )
     views = load_runs(folders, Path()) if folders else []
     views += [view for source in sources if source.is_file() for view in read_results(source)]
     return [

@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from aceglt.config.checks import suggest
+from aceglt.config.checks import count, suggest
 from aceglt.errors import ConfigError
 
 ENGINES = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
+MOST_AT_ONCE = 1024
+"""Processes of a machine, and threads of each."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,14 @@ class Machines:
         for fine, message in (
             (self.address is None or self.engine == "ray", "an address is for the engine ray"),
             (workers is None or self.engine == "local", elsewhere),
-            (workers is None or workers >= 1, f"workers must be 1 or more, found {workers}"),
-            (self.cpus >= 1, f"cpus must be 1 or more, found {self.cpus}"),
             (gpus is None or 0 <= gpus <= 1, f"gpus must be between 0 and 1, found {gpus}"),
             (memory is None or 0.001 <= memory <= 1e9, f"memory must be between 0.001 and 1e9 GiB, found {memory}"),
-            (self.retries >= 0, f"retries must be 0 or more, found {self.retries}"),
         ):
             if not fine:
                 raise ConfigError(message)
+        count(1, MOST_AT_ONCE)("workers", 1 if workers is None else workers)
+        count(1, MOST_AT_ONCE)("cpus", self.cpus)
+        count(0, 1000)("retries", self.retries)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Machines:

@@ -19,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from aceglt.config import BACKBONE_OPTIONS, Config, Training, resolve
+from aceglt.config.checks import count
 from aceglt.config.fields import settings_of
 from aceglt.config.groups import BackboneOptions
 from aceglt.config.own import PARTS, is_own
@@ -27,13 +28,13 @@ from aceglt.files import write_atomic, write_json
 from aceglt.runs.directory import read_json
 from aceglt.searches.statistics import mean_std, metric_in_words, unfinished
 from aceglt.searches.wording import counted, plus_minus
-from aceglt.sweeps.grid import GridCell, cells_of, refuse_graph
+from aceglt.sweeps.grid import MAX_CELLS, GridCell, cells_of, refuse_graph
 from aceglt.sweeps.machines import Machines
 from aceglt.sweeps.merged import SweepDir
 from aceglt.sweeps.run import Silent, SweepObserver, need_of, run_cells
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from aceglt.sweeps.keywords import TuneKeywords
 
@@ -98,7 +99,7 @@ class Tuned:
 
 def tune(
     out: str | Path,
-    *,
+    *others: Never,
     budget: int | None = None,
     minutes: float | None = None,
     observer: SweepObserver | None = None,
@@ -125,11 +126,13 @@ def tune(
         >>> len(aceglt.tune("tuned", budget=1, dataset=grid["dataset"], **quick).trials)
         1
     """
-    refuse_graph(out, settings.get("dataset"))
+    refuse_graph(out, *others, settings.get("dataset"))
+    if others:
+        raise ConfigError('tune takes the folder to write alone by its place: tune("tuned", dataset="mine.npz")')
     where = {part.name for part in fields(Machines)}
     machines = Machines.of({name: value for name, value in settings.items() if name in where})
-    if budget is not None and budget < 1:
-        raise ConfigError(f"budget must be 1 or more, found {budget}")
+    if budget is not None:
+        count(1, MAX_CELLS)("budget", budget)
     if minutes is not None and not 0 < minutes < 1e6:
         raise ConfigError(f"minutes must be above 0 and below 1e6, found {minutes}")
     given: Values = {name: value for name, value in settings.items() if value is not None and name not in where}
@@ -138,8 +141,13 @@ def tune(
     trials = _Trials(preset, given, TuneDir(out), machines, observer or Silent())
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with trials.folder:
-        trials.run(budget or (20 if minutes is None else None), lambda: time.monotonic() > end)
+        trials.run(trials_of(budget, minutes), lambda: time.monotonic() > end)
         return trials.publish()
+
+
+def trials_of(budget: int | None, minutes: float | None) -> int | None:
+    """How many settings are tried; None is as many as time allows."""
+    return budget or (20 if minutes is None else None)
 
 
 class _Trials:
@@ -149,6 +157,7 @@ class _Trials:
         self, preset: str, given: Values, folder: TuneDir, machines: Machines, observer: SweepObserver
     ) -> None:
         self.given, self.folder, self.machines, self.observer = {"preset": preset, **given}, folder, machines, observer
+        resolve(preset, **given)  # tuned.json holds all of it, what trials do without too
         self.base = self._resolved({})
         kind = BACKBONE_OPTIONS.get(self.base.backbone, BackboneOptions)
         had = settings_of(Training).keys() | (settings_of(kind).keys() if not is_own(self.base.backbone) else set())
@@ -178,9 +187,10 @@ class _Trials:
         for values, cell in zip(proposals, cells_of([self._settings(values) for values in proposals]), strict=True):
             self.cells[self._key(values)] = cell
         cells = list(self.cells.values())
-        missing = [cell for cell in cells if not self.folder.finished(cell) and cell.name not in self.failures]
+        alive = [cell for cell in cells if cell.name not in self.failures]
+        missing = [cell for cell in alive if not self.folder.finished(cell)]
         need = need_of(self.machines, missing)
-        self.observer.on_plan(cells, [cell for cell in cells if cell not in missing], self.folder.begun(missing))
+        self.observer.on_plan(alive, [cell for cell in alive if cell not in missing], self.folder.begun(missing))
         write_json(self.folder.grid, {"format": 1, "cells": [cell.settings for cell in cells]})
         try:
             more, observer = (lambda: not over()), self.observer
@@ -266,6 +276,12 @@ class _Trials:
         write_json(self.folder.tuned, settings)
         warning = unfinished(self.base.training.epochs, trials[0].epoch or [])
         notes = [] if warning is None else [warning]
+        usual = resolve(**{name: v for name, v in self.given.items() if name != "epochs"})
+        if self.base.training.epochs < usual.training.epochs:
+            notes.append(
+                f"tuned.json has the epochs that were given, {self.base.training.epochs}; the preset's are "
+                f"{usual.training.epochs}: search --config tuned.json --epochs {usual.training.epochs}"
+            )
         metric = next(r["metric"] for cell in self.cells.values() if (r := self.folder.finished(cell)))
         return Tuned(settings, trials, metric, self.folder.path, notes)
 
@@ -280,6 +296,8 @@ def _next_to(value: Any, known: Sequence[Any]) -> list[Any]:
 
 def read_settings(path: Path, given: Mapping[str, Any]) -> Values:
     """The settings of a file such as `tuned.json`, under those that are given; own code must be named again."""
+    if path.suffix == ".toml":
+        raise ConfigError(f"{path}: a grid, which aceglt sweep and aceglt compare take; --config takes a tuned.json")
     values = read_json(path)
     for part in PARTS:
         if is_own(str(values.get(part) or "")) and part not in given:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from aceglt.config.checks import count
 from aceglt.config.own import is_own
 from aceglt.errors import ConfigError
 from aceglt.files import write_atomic
@@ -37,6 +38,7 @@ from aceglt.training.memory import free_memory
 from aceglt.training.setup import pick_device
 
 BATCH = 256  # nodes that are asked for at once
+MAX_REPEATS = 10_000
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,7 @@ def benchmark(
         >>> found["ticket"].macs < found["dense"].macs
         True
     """
-    if repeats < 1:
-        raise ConfigError(f"repeats must be 1 or more, found {repeats}")
+    count(1, MAX_REPEATS)("repeats", repeats)
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     data = data if data is not None else ticket.load_data()
@@ -316,8 +317,9 @@ def _measure(variants: Sequence[_Variant], device: torch.device, repeats: int, s
     """Latencies of each variant; in every repetition each has its turn."""
     ready = [variant.prepare(variant.inputs) for variant in variants]
     times: list[list[list[float]]] = [[] for _ in variants]
-    draws = rng.uniform(rng.keys([seed], "bench nodes"), (repeats + 1) * BATCH)[0].view(-1, BATCH)
-    for nodes in (draws * len(variants[0].inputs.x)).long().tolist():
+    key = rng.keys([seed], "bench nodes")
+    for turn in range(repeats + 1):
+        nodes = (rng.uniform(rng.fold(key, turn), BATCH)[0] * len(variants[0].inputs.x)).long().tolist()
         for variant, full, taken in zip(variants, ready, times, strict=True):
             inputs = variant.inputs, variant.inputs.around(nodes[:1]), variant.inputs.around(nodes)
             plain: list[Callable[[], Any]] = [partial(variant.run, given) for given in inputs]

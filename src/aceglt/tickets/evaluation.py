@@ -13,8 +13,9 @@ from rich.console import Console
 
 from aceglt.backbones import Backbone, Params
 from aceglt.config import MAX_SEEDS
+from aceglt.config.checks import from_to
 from aceglt.config.own import again
-from aceglt.errors import ConfigError, TicketError
+from aceglt.errors import TicketError
 from aceglt.numerics import rng
 from aceglt.numerics.masks import Masks
 from aceglt.problems import build_problem
@@ -132,8 +133,7 @@ def evaluate(
         >>> sorted(aceglt.evaluate(ticket, data, seeds=2, device="cpu").winning)
         ['paper', 'significant', 'strict']
     """
-    if not 1 <= seeds <= MAX_SEEDS:
-        raise ConfigError(f"seeds must be from 1 to {MAX_SEEDS}, found {seeds}")
+    from_to(1, MAX_SEEDS)("seeds", seeds)
     if not isinstance(ticket, Ticket):
         ticket = Ticket.load(ticket)
     stored.checked(ticket)

@@ -41,11 +41,15 @@ def push(
 def fetched(source: str | Path, *, file: str, revision: str | None, **options: Any) -> Path:
     """The file of a ticket: in a folder, or downloaded into the hub's cache."""
     folder = Path(source)
+    if folder.is_dir() and (folder / "config.json").is_file() and not (folder / file).is_file():
+        raise TicketError(
+            f"{source} is a run; aceglt.load_run reads it, and Ticket.load a file in {folder / 'tickets'}"
+        )
     if folder.is_dir():
         return folder / file
     if folder.is_file():
         raise TicketError(f"{source} is a file; Ticket.load reads it")
-    if not _NAME.fullmatch(str(source)):
+    if not _NAME.fullmatch(str(source)) or str(source).startswith("."):
         raise TicketError(f"{source}: there is no such folder; a ticket on a hub is named owner/name")
     if folder.parent.is_dir() and revision is None and not any(options.values()):  # a hub would be asked for long
         raise TicketError(f"{source}: there is no such folder in {folder.parent}; with an endpoint, a hub is asked")

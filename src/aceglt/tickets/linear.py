@@ -66,7 +66,7 @@ class PrunedLinear(Linear):
             if kernel == "dense" and out is not None:
                 out = torch.addmm(out, block, weight)  # in one operation, which on a GPU is what takes time
             else:
-                part = self._multiply(kernel, block, weight, first)
+                part, kernel = self._multiply(kernel, block, weight, first)
                 out = part if out is None else part.add_(out)
             used.append(kernel)
             first += block.shape[1]
@@ -103,16 +103,19 @@ class PrunedLinear(Linear):
         loaded = _LOADED * inputs * self.weight.shape[1] / max(1, rows)
         return self._sparse_cost(inputs) if self._pays(rows, inputs) else self._dense_cost(inputs) + loaded
 
-    def _multiply(self, kernel: str, block: Tensor, weight: Tensor, first: int) -> Tensor:
+    def _multiply(self, kernel: str, block: Tensor, weight: Tensor, first: int) -> tuple[Tensor, str]:
+        """The product, and the kernel that it ran on, which is another where this one is not there."""
         by = kernels(block.device.type)
         if kernel == "narrow":
-            return by.few_columns(block, weight)
+            return by.few_columns(block, weight), kernel
         made, rows = None, f"{first}, {len(weight)}"
         if kernel == "sparse both":
             made = by.sparse_by_sparse(block, self._kept(f"sparse {rows}", lambda: to_csr(weight)))
         elif kernel == "sparse weight":
             made = by.by_sparse(block, self._kept(f"transposed {rows}", lambda: to_csr(weight.t().contiguous())))
-        return by.product(block, weight) if made is None else made
+        if made is not None:
+            return made, kernel
+        return by.product(block, weight), "dense" if block.layout == torch.strided else "sparse input"
 
     def _rows(self, first: int, count: int) -> Tensor:
         """The weight's rows for inputs that are a part of all, all, or all features."""

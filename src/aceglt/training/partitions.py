@@ -74,12 +74,13 @@ class Parts:
     def _cut(self, graph: Graph, key: Tensor) -> list[Part]:
         cluster = self._clusters_of(graph) if self.by == "clusters" else None
         units = graph.num_nodes if cluster is None else int(cluster.max()) + 1
-        part = rng.uniform(key, units)[0].argsort().argsort() * self.count // units  # of each unit
+        count = min(self.count, units)  # more would be empty
+        part = rng.uniform(key, units)[0].argsort().argsort() * count // units  # of each unit
         part = part if cluster is None else part[cluster]  # [N]
         source, target = part[graph.edges]
         inside = (source == target).nonzero().squeeze(1)
-        nodes = _grouped(torch.arange(len(part), device=part.device), part, self.count)
-        edges = _grouped(inside, source[inside], self.count)
+        nodes = _grouped(torch.arange(len(part), device=part.device), part, count)
+        edges = _grouped(inside, source[inside], count)
         return [Part(n, e) for n, e in zip(nodes, edges, strict=True) if len(n)]
 
     def _clusters_of(self, graph: Graph) -> Tensor:
