@@ -192,9 +192,9 @@ def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) ->
             _fetch_row(dense, col[min(k + ahead, stop)])
 
 
-def _adding(vectors: int) -> Any:
+def _adding(vectors: int, masked: bool = True) -> Any:
     """A function that adds entries begin … end - 1 of a CSR row times rows of a matrix to `out`, in so many vectors of
-    columns from `place` on.
+    columns from `place` on; of the last vector, if `masked`, only what is in the matrix.
 
     Sums stay in registers, which numba's own loops over arrays do not manage. Terms are added one after the other:
     without those that are 0, a sum is the same bit by bit.
@@ -215,11 +215,34 @@ def _adding(vectors: int) -> Any:
             undefined = ir.Constant(vector, ir.Undefined)
             everywhere = ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
 
+            bits, pointer = ir.VectorType(ir.IntType(1), lanes), vector.as_pointer()
+            kind = f"v{lanes}f{8 * size}.p0"
+            width = cgutils.unpack_tuple(builder, matrix.shape, dense.ndim)[1]
+            left = builder.sub(width, builder.add(at, number((vectors - 1) * lanes)))
+            left = builder.insert_element(ir.Constant(ir.VectorType(number, lanes), ir.Undefined), left, index(0))
+            left = builder.shuffle_vector(left, ir.Constant(left.type, ir.Undefined), everywhere)
+            there_is = builder.icmp_signed("<", ir.Constant(left.type, list(range(lanes))), left)
+
             def part(data: Any, which: int) -> Any:
                 begins = builder.gep(data, [builder.add(at, number(which * lanes))])
-                return builder.bitcast(begins, vector.as_pointer())
+                return builder.bitcast(begins, pointer)
 
-            loaded = [builder.load(part(sums.data, which), align=size) for which in range(vectors)]
+            def load(data: Any, which: int) -> Any:
+                if not masked or which < vectors - 1:
+                    return builder.load(part(data, which), align=size)
+                signature = ir.FunctionType(vector, [pointer, index, bits, vector])
+                function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{kind}")
+                return builder.call(function, [part(data, which), index(size), there_is, ir.Constant(vector, None)])
+
+            def store(value: Any, data: Any, which: int) -> None:
+                if not masked or which < vectors - 1:
+                    builder.store(value, part(data, which), align=size)
+                    return
+                signature = ir.FunctionType(ir.VoidType(), [vector, pointer, index, bits])
+                function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{kind}")
+                builder.call(function, [value, part(data, which), index(size), there_is])
+
+            loaded = [load(sums.data, which) for which in range(vectors)]
             totals = [cgutils.alloca_once_value(builder, total) for total in loaded]
             begins = builder.ptrtoint(matrix.data, stride.type)
             with cgutils.for_range(builder, builder.sub(last, first)) as loop:
@@ -229,11 +252,10 @@ def _adding(vectors: int) -> Any:
                 factor = builder.shuffle_vector(factor, undefined, everywhere)
                 there = builder.inttoptr(builder.add(begins, builder.mul(row, stride)), matrix.data.type)
                 for which, total in enumerate(totals):
-                    term = builder.load(part(there, which), align=size)
-                    term = builder.fmul(factor, term, flags=("contract",))
+                    term = builder.fmul(factor, load(there, which), flags=("contract",))
                     builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
             for which, total in enumerate(totals):
-                builder.store(builder.load(total), part(sums.data, which), align=size)
+                store(builder.load(total), sums.data, which)
             return context.get_dummy_value()
 
         return types.void(begin, end, col, values, dense, out, place), emit
@@ -241,7 +263,8 @@ def _adding(vectors: int) -> Any:
     return add
 
 
-_add_wide, _add_two, _add_one = _adding(WIDE), _adding(2), _adding(1)
+_add_wide = _adding(WIDE, masked=False)
+_add_one, _add_two, _add_three, _add_four = (_adding(vectors) for vectors in range(1, 5))
 
 
 @_contracted
@@ -266,17 +289,15 @@ def _add_cached(total: Any, begin: int, end: int, col: Any, values: Any, dense: 
     while place + WIDE * lanes <= width:
         _add_wide(begin, end, col, values, dense, total, place)
         place += WIDE * lanes
-    if place + 2 * lanes <= width:
+    left = width - place
+    if left > 3 * lanes:
+        _add_four(begin, end, col, values, dense, total, place)
+    elif left > 2 * lanes:
+        _add_three(begin, end, col, values, dense, total, place)
+    elif left > lanes:
         _add_two(begin, end, col, values, dense, total, place)
-        place += 2 * lanes
-    if place + lanes <= width:
+    elif left:
         _add_one(begin, end, col, values, dense, total, place)
-        place += lanes
-    if place < width:
-        for k in range(begin, end):
-            x, row = values[k], dense[col[k]]
-            for c in range(place, width):
-                total[c] += x * row[c]
 
 
 @_compiled
@@ -292,7 +313,7 @@ def matmul(
     first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
 ) -> None:
     """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
-    cached = VECTOR <= dense.shape[1] * dense.itemsize <= CACHED // max(1, len(dense))
+    cached = dense.shape[1] * dense.itemsize <= CACHED // max(1, len(dense))
     for i in range(first, last):
         begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
