@@ -155,7 +155,7 @@ class PlainElements:
             self._best = [part.clone() for part in current]
         elif bool(better.any()):
             for best, part in zip(self._best, current, strict=True):
-                keep_best(best, part, better)
+                best.copy_(part) if len(better) == 1 else keep_best(best, part, better)
 
     def forget(self) -> None:
         """Judge epochs from here on alone."""

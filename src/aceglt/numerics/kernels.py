@@ -61,9 +61,9 @@ class Kernels:
         """[S, n, H] products of one (CSR or dense) matrix with each run's, right [S, m, H]."""
         if right.is_cuda and not left.is_sparse_csr:
             return torch.matmul(left, right)
-        out = right.new_empty(len(right), left.shape[0], right.shape[2])
-        for run, dense in enumerate(right):
-            self.product(left, dense, out[run])
+        out = right.new_empty(right.shape[0], left.shape[0], right.shape[2])
+        for run in range(right.shape[0]):
+            self.product(left, right[run], out[run])
         return out
 
     def along(self, block: Block, values: Tensor, dense: Tensor) -> Tensor:

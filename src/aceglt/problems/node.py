@@ -70,7 +70,7 @@ class NodeProblem(Problem):
     def loss(self, outputs: Tensor, soft: Soft | None, key: Tensor, kernels: Kernels = PLAIN) -> Tensor:
         """The objective's on the training nodes, plus the teacher's signal on all nodes."""
         if len(self.train):
-            labelled = self.objective.loss(outputs.index_select(1, self.train), self.y[self.train])
+            labelled = self.objective.loss(outputs.index_select(1, self.train), self.y.index_select(0, self.train))
         else:  # a part of a graph may be without training nodes
             labelled = 0.0 * outputs.sum(dim=(1, 2))
         if soft is None:
@@ -123,7 +123,7 @@ class NodeProblem(Problem):
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         nodes: Tensor = getattr(self, split)
-        return METRICS[self.measured_by](outputs.index_select(1, nodes), self.y[nodes])
+        return METRICS[self.measured_by](outputs.index_select(1, nodes), self.y.index_select(0, nodes))
 
 
 def _objective(y: Tensor) -> Objective:

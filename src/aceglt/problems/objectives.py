@@ -21,7 +21,8 @@ class OneClass:
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The training loss."""
         runs = len(outputs)  # flattened: for three dimensions torch has no deterministic algorithm on a GPU
-        return F.cross_entropy(outputs.flatten(0, 1), y.repeat(runs), reduction="none").view(runs, -1).mean(dim=1)
+        y = y.repeat(runs) if runs > 1 else y
+        return F.cross_entropy(outputs.flatten(0, 1), y, reduction="none").view(runs, -1).mean(dim=1)
 
     def soften(self, outputs: Tensor) -> Tensor:
         """A teacher's outputs as soft targets."""

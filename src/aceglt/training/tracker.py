@@ -27,6 +27,8 @@ class Tracker:
         better = (val > self.val) & (self.epoch > 0)
         if self._patience is not None:  # a run that has waited so long is over for good, whatever others go on for
             better &= self.epoch - self.best <= self._patience
+        if better.device.type == "cpu" and not bool(better.any()):  # where no device has to be waited for
+            return better
         self.val.copy_(torch.where(better, val, self.val))
         self.best.copy_(torch.where(better, self.epoch, self.best))
         return better
@@ -53,6 +55,8 @@ class Tracker:
             )
 
     def _note(self, finite: Tensor) -> None:
+        if finite.device.type == "cpu" and bool(finite.all()):
+            return
         self._diverged.copy_(torch.where((self._diverged == 0) & ~finite, self.epoch, self._diverged))
 
     def mean(self) -> float:

@@ -3,6 +3,7 @@ torch has some fifty operations, which on a small graph take as long to call as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import cached_property, partial
 from typing import Any, TypeGuard
@@ -38,7 +39,7 @@ class CompiledGCN(GCN):
         """`fixed` says that edge values stay what they are, so that what is made of them may be kept."""
         self.__dict__.update(copy(backbone).__dict__)
         self._kernels, self._fixed = kernels, fixed
-        self._kept: dict[int, tuple[GraphBatch, tuple[Tensor, Tensor, Tensor]]] = {}  # by the graph's id
+        self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}  # by what it is and a graph's id, with the graph
 
     def _serves(self, graph: GraphBatch, weights: Weights) -> bool:
         weight = weights["layer0.weight"]  # [S, F, H]
@@ -62,18 +63,31 @@ class CompiledGCN(GCN):
             p = self.chain[0].dropout
             nodes, whole = graph.layer(0).nodes, self.drawn(0)
             draw, scale = partial(dropout, nodes=nodes, layer=0, p=p, whole=whole), 1.0 / (1.0 - p)
-        result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self._kernels)
+        result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self)
         return result
 
     def coefficients_of(self, graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `CompiledKernels.arc_coefficients`; made once where values are fixed."""
         assert not (self._fixed and edge_values.requires_grad)
-        if id(graph) in self._kept:
-            return self._kept[id(graph)][1]
-        made = self._kernels.arc_coefficients(graph, slots(edge_values))
-        if self._fixed:
-            self._kept[id(graph)] = graph, made
+        made: tuple[Tensor, Tensor, Tensor] = self.once(
+            "arcs", graph, lambda: self._kernels.arc_coefficients(graph, slots(edge_values)), self._fixed
+        )
         return made
+
+    def picked(self, block: Block, adjacency: Tensor) -> Tensor:
+        """Of all arcs' coefficients those of a layer; made once where values are fixed."""
+        if block.arcs is None:
+            return adjacency
+        made: Tensor = self.once("picked", block, partial(adjacency.index_select, 0, block.arcs), self._fixed)
+        return made
+
+    def once(self, what: str, graph: Block, make: Callable[[], Any], kept: bool = True) -> Any:
+        """What is made of a graph, which is kept if it stays the same."""
+        if not kept:
+            return make()
+        if (what, id(graph)) not in self._kept:
+            self._kept[what, id(graph)] = graph, make()
+        return self._kept[what, id(graph)][1]
 
 
 class AggregatedFeatures(Features):
@@ -138,10 +152,11 @@ class _Multiplied:
     """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs: what
     `AggregatedFeatures` do in the other order."""
 
-    def __init__(self, x: Features, block: Block, kernels: CompiledKernels) -> None:
-        self._x, self._block, self._kernels = x, block, kernels
-        self._sources = x.places.index_select(0, block.col) if isinstance(x, ReadyFeatures) else block.col32
+    def __init__(self, x: Features, block: Block, gcn: CompiledGCN) -> None:
+        self._x, self._block, self._kernels, self._sources = x, block, gcn._kernels, block.col32
         """[A] where the product of each arc's source is."""
+        if isinstance(x, ReadyFeatures):
+            self._sources = gcn.once("sources", block, partial(x.places.index_select, 0, block.col))
 
     def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
         z = self._x.of_all if isinstance(self._x, ReadyFeatures) else self._x.product(weight)
@@ -180,9 +195,9 @@ class _Stem(torch.autograd.Function):
         ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features, gcn: CompiledGCN
     ) -> tuple[Tensor, Tensor]:
         first = graph.layer(0)
-        layer = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn._kernels)
+        layer = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn)
         adjacency, values, root = gcn.coefficients_of(graph, edge_values)
-        hidden, for_weight, for_arcs = layer.units(weight, _picked(first, adjacency), gcn._fixed)
+        hidden, for_weight, for_arcs = layer.units(weight, gcn.picked(first, adjacency), gcn._fixed)
         ctx.graph, ctx.layer, ctx.kernels = graph, layer, gcn._kernels
         scored = ctx.needs_input_grad[1]
         ctx.save_for_backward(for_weight, *((for_arcs, values, root) if scored else ()))
@@ -207,11 +222,12 @@ class _Stem(torch.autograd.Function):
 class _Head(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, hidden: Tensor, adjacency: Tensor, *others: Any) -> Tensor:
-        """`others` are the graph, what drops elements of hidden units (or None) and scales the rest, and kernels."""
-        graph, draw, ctx.scale, kernels = others
+        """`others` are the graph, what drops elements of hidden units (or None) and scales the rest, and the GCN."""
+        graph, draw, ctx.scale, gcn = others
+        kernels: CompiledKernels = gcn._kernels
         second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
         left = hidden if draw is None else draw(hidden)
-        picked, z = _picked(second, adjacency), kernels.outputs(left[0], narrow)
+        picked, z = gcn.picked(second, adjacency), kernels.outputs(left[0], narrow)
         out: Tensor = z.new_empty(1, second.targets, z.shape[1])
         kernels.multiply(second.rowptr, second.col32, picked, z, out[0])
         ctx.graph, ctx.kernels = graph, kernels
@@ -231,11 +247,6 @@ class _Head(torch.autograd.Function):
             of_arcs = ctx.kernels.inner_products(second.rowptr, second.col32, grad, z)
             of_adjacency = scatter_arcs(second, of_arcs, ctx.graph.num_arcs)
         return of_weight, of_hidden, of_adjacency, None, None, None, None
-
-
-def _picked(block: Block, values: Tensor) -> Tensor:
-    """Of the block's arcs."""
-    return values if block.arcs is None else values.index_select(0, block.arcs)
 
 
 def _transposed(block: Block, values: Tensor, dense: Tensor, kernels: CompiledKernels) -> Tensor:

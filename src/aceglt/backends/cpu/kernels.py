@@ -133,7 +133,8 @@ class CompiledKernels(Kernels):
             width = whole + -whole % 4
         elif units is not None:
             columns, width = units.nonzero().squeeze(1), len(units)
-        if len(h) > 1 or width % 4 or not self.computes(h, h.numel()):
+        drawn = h.shape[1] * width  # what serves a layer serves it without its dead units
+        if h.shape[0] > 1 or width % 4 or not self.computes(h, drawn):
             return None
         rows = torch.arange(h.shape[1]) if rows is None else rows
         factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
@@ -202,25 +203,27 @@ class CompiledKernels(Kernels):
         """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
         compiled = compiled_module()
         assert compiled is not None
-        size, block, matrix = len(col) * dense.shape[1], self.block // dense[0].nbytes, (rowptr, col, values)
+        entries, (height, width), each = col.shape[0], dense.shape, dense.element_size()
+        size, block, matrix = entries * width, self.block // (width * each), (rowptr, col, values)
         wide = compiled.WIDE * compiled.VECTOR
-        if self.packs(len(col), dense, wide):
-            packed = dense.reshape(len(dense), -1, wide // dense.element_size()).transpose(0, 1).contiguous()
+        if self.packs(entries, dense, wide):
+            packed = dense.reshape(height, -1, wide // each).transpose(0, 1).contiguous()
             self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
-        elif not positive and dense.nbytes > self.blocked and len(col) * block >= 4 * len(out) * len(dense):
+        elif not positive and dense.nbytes > self.blocked and entries * block >= 4 * out.shape[0] * height:
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
         else:
             self.run("matmul", rowptr, *matrix, dense, out, self.prefetched(dense), positive, size=size)
 
     def packs(self, entries: int, dense: Tensor, width: int) -> bool:
         """Whether a matrix is small and read often enough to be packed, in blocks of so many bytes a row."""
-        small = len(dense) * width <= _PACKED and dense[0].nbytes % width == 0
-        return small and entries >= self._reads * len(dense)
+        rows, columns = dense.shape
+        small = rows * width <= _PACKED and columns * dense.element_size() % width == 0
+        return small and entries >= self._reads * rows
 
     def prefetched(self, dense: Tensor) -> int:
         """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch
         themselves."""
-        return _FETCHED if dense.nbytes > self._cache and dense[0].nbytes <= _LINES else 0
+        return _FETCHED if dense.nbytes > self._cache and dense.nbytes <= _LINES * dense.shape[0] else 0
 
     def inner(self, block: Block, left: Tensor, right: Tensor) -> Tensor:
         if not self._serves(left, block.num_arcs * left.shape[1]) or not _plain(left, right):
@@ -229,7 +232,8 @@ class CompiledKernels(Kernels):
 
     def inner_products(self, rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
         """[A] left[row] · right[col] at the entries of a CSR matrix, whatever the size."""
-        out, size = left.new_empty(len(col)), len(col) * left.shape[1]
+        entries = col.shape[0]
+        out, size = left.new_empty(entries), entries * left.shape[1]
         self.run("inner", rowptr, rowptr, col, left, right, out, self.prefetched(right), size=size)
         return out
 
@@ -241,16 +245,17 @@ class CompiledKernels(Kernels):
 
     def outputs(self, h: Tensor, weight: Tensor) -> Tensor:
         """[n, C] h [n, H] · weight [C, H] transposed."""
-        if len(weight) > _FEW:
+        (rows, _), columns = h.shape, weight.shape[0]
+        if columns > _FEW:
             return h @ weight.t()
-        out = h.new_empty(len(h), len(weight))
-        self.run("linear", len(h), h, weight, out, size=len(weight) * h.numel())
+        out = h.new_empty(rows, columns)
+        self.run("linear", rows, h, weight, out, size=columns * h.numel())
         return out
 
     def unit_gradients(self, grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
         """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
         out, factor = torch.empty_like(h), torch.tensor([scale], dtype=h.dtype)
-        self.run("unit_gradients", len(h), grad, weight, h, factor, out, size=grad.shape[1] * h.numel())
+        self.run("unit_gradients", h.shape[0], grad, weight, h, factor, out, size=grad.shape[1] * h.numel())
         return out
 
     # Symmetric normalisation
