@@ -111,6 +111,22 @@ def test_sparse_products_agree(dtype: torch.dtype, threads: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 33, 51, 64, 65, 127])
+def test_a_column_of_a_product_is_the_same_whatever_columns_are_beside_it(dtype: torch.dtype, width: int) -> None:
+    x = torch.randn(23, 31, generator=generator(1), dtype=dtype)
+    csr = to_csr(x * (torch.rand(23, 31, generator=generator(2)) < 0.4))
+    dense = torch.randn(31, 128, generator=generator(3), dtype=dtype)
+
+    def product(dense: Tensor) -> Tensor:
+        room = dense.new_full((23 * dense.shape[1] + 1,), 5.0)  # what follows the product stays as it is
+        COMPILED.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, room[:-1].view(23, -1))
+        assert room[-1] == 5.0
+        return room[:-1].view(23, -1)
+
+    assert torch.equal(product(dense[:, :width].contiguous()), product(dense)[:, :width])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(40, 150), (3, 64), (5, 1), (2, 0)])
 def test_a_dense_matrix_becomes_the_same_csr(dtype: torch.dtype, shape: tuple[int, int], threads: int) -> None:
     dense = torch.randn(shape, generator=generator(0), dtype=dtype)
