@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aceglt.config.methods import UgsOptions
 from aceglt.methods.base import Level, Selection
-from aceglt.numerics.masks import Masks, Scores, count
+from aceglt.numerics.masks import Masks, Scores, count, places
 from aceglt.pruning.importance import ranks, sample_indices
 from aceglt.training.scores import initial_scores, initial_scores_at
 
@@ -52,7 +52,7 @@ def _decidedness(level: Level, after: Masks, last: Scores, ranked: Scores) -> di
     rows: dict[str, list[dict[str, float]]] = {side: [] for side in parts}
     for run, side in product(range(after.runs), parts):
         before, kept, end, rank = (of.of(side)[run] for of in (start, after, last, ranked))
-        alive = before.nonzero().squeeze(1)
+        alive = places(before)
         magnitude = end.index_select(0, alive).abs()
         rows[side].append(
             {

@@ -121,6 +121,11 @@ def count(mask: Tensor) -> int:
     return int(np.count_nonzero(mask.numpy())) if mask.device.type == "cpu" else int(mask.sum())
 
 
+def places(mask: Tensor) -> Tensor:
+    """[n] int64: where a bool tensor [N] is True; on a CPU by numpy as well."""
+    return torch.from_numpy(np.flatnonzero(mask.numpy())) if mask.device.type == "cpu" else mask.nonzero().squeeze(1)
+
+
 def share(fraction: float, count: int) -> int:
     """round(fraction · count), halves up: how many elements "20 %" are."""
     return int(fraction * count + 0.5)

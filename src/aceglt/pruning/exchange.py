@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.masks import count, share
+from aceglt.numerics.masks import count, places, share
 from aceglt.pruning.ranking import lowest
 
 _TINY = 1e-30  # the logarithm of a score that reached 0
@@ -76,7 +76,7 @@ def trim(sample: Tensor, count: int, size: int, key: Tensor) -> Tensor:
     """A random `size` of the `count` sampled elements."""
     if size == count:
         return sample
-    index = sample.nonzero().squeeze(1)
+    index = places(sample)
     drawn = rng.uniform_at(key, index)[0].topk(size, largest=False).indices
     return torch.zeros_like(sample).index_fill_(0, index[drawn], True)
 

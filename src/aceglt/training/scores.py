@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aceglt.numerics import rng
-from aceglt.numerics.masks import SIDES, Masks, Scores
+from aceglt.numerics.masks import SIDES, Masks, Scores, count, places
 
 NOISE = 1e-5  # relative size of the noise
 _FEW = 8  # where one in so many is alive, draws for those alone take less time than for all in order
@@ -18,11 +18,11 @@ def initial_scores(key: Tensor, masks: Masks, uniform: Callable[[Tensor, int], T
     """The scores that a training with this key starts from: 1 plus noise where alive, 0 where dead."""
 
     def side(name: str, alive: Tensor) -> Tensor:
-        if _FEW * int(alive.sum()) > alive.numel():
+        if _FEW * count(alive) > alive.numel():
             return _around_one(uniform(rng.fold(key, SIDES.index(name)), alive.shape[1])).mul_(alive)
         made = torch.zeros_like(alive, dtype=torch.get_default_dtype())
-        for run, places in enumerate(part.nonzero().squeeze(1) for part in alive):
-            made[run, places] = initial_scores_at(key[run : run + 1], name, places)
+        for run, there in enumerate(map(places, alive)):
+            made[run, there] = initial_scores_at(key[run : run + 1], name, there)
         return made
 
     return Scores(side("weights", masks.weights), side("edges", masks.edges))

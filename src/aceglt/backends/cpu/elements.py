@@ -15,6 +15,7 @@ from aceglt.backends.base import Start
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels
 from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
+from aceglt.numerics.masks import count, places
 
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
 _INT32 = 2**31 - 1
@@ -67,9 +68,9 @@ class _Storage:
         even = len(alive) > 1 or alive.numel() % _LANES == 0
         if whole or (active is None and not _few_alive(alive, most) and even):
             # Without scores, gradients of dead weights must be cleared; with them, the score, which is 0, does that.
-            self.alive = None if scored or bool(alive.all()) else alive.contiguous().view(torch.uint8)
+            self.alive = None if scored or count(alive) == self._size else alive.contiguous().view(torch.uint8)
             return
-        self._index = self.places = alive.flatten().nonzero().squeeze(1)  # in the matrix, and in the one that acts
+        self._index = self.places = places(alive.flatten())  # in the matrix, and in the one that acts
         self._idle = self._index[:0]
         if active is not None:
             self._narrow(active, alive[0])
@@ -80,7 +81,8 @@ class _Storage:
         column = self._index - width * row
         if active.columns is not None:
             acts = active.columns.index_select(0, column)
-            self._idle, self._index, row, column = self._index[~acts], self._index[acts], row[acts], column[acts]
+            self._idle, kept = self._index.index_select(0, places(~acts)), places(acts)
+            self._index, row, column = (of.index_select(0, kept) for of in (self._index, row, column))
         (height, rows), (width, columns) = _numbered(active.rows, height), _numbered(active.columns, width)
         self._shape = torch.Size([1, height, width])
         row = row if rows is None else rows.index_select(0, row)
@@ -155,7 +157,7 @@ def _scatter(stored: Tensor, into: Tensor, index: Tensor) -> Tensor:
 
 def _few_alive(alive: Tensor, most: float) -> bool:
     """For one run: others have their alive elements at other places."""
-    return len(alive) == 1 and int(alive.sum()) <= most * alive.numel()
+    return len(alive) == 1 and count(alive) <= most * alive.numel()
 
 
 def alive_rows(alive: Tensor, thresholds: Thresholds) -> Tensor | None:
