@@ -190,7 +190,10 @@ def search(searches: Sequence[Search], out: Path, code: str, folder: Path = ROOT
     def keep(_: SweepDir, job: GridCell) -> None:
         collect(parts[job.name], out, code, folder)
 
-    return search_missing(jobs, out, keep, **machines)
+    failures = search_missing(jobs, out, keep, **machines)
+    for part in {part.name: part for part, _, _ in searches}.values():
+        collect(part, out, code, folder)  # a search may be of several parts
+    return failures
 
 
 def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]:
@@ -207,12 +210,12 @@ def collect(part: Part, root: Path, code: str, folder: Path = ROOT) -> list[str]
             continue
         new = {"cell": cell.name, **_origin(part, root, cell, scale, found, code), **_slim(found)}
         old = kept.get(_identity(new))
-        if old is None or old["config"] != new["config"] or len(old["seeds"]) < len(new["seeds"]):
+        if old is None or old["config"] != new["config"] or set(old["seeds"]) < set(new["seeds"]):
             kept[_identity(new)] = new
             changed.append(cell.name)
-    (folder / part.name).mkdir(parents=True, exist_ok=True)
     for path, group in _files(part, folder, kept).items():
         if any(result["cell"] in changed for result in group):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, ("[\n" + ",\n".join(map(json.dumps, group)) + "\n]\n").encode())
     return changed
 

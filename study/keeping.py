@@ -75,5 +75,5 @@ def commit() -> str:
     """The version of the code; unknown on a machine that has a copy of the files alone."""
     if shutil.which("git") is None:
         return "unknown"
-    described = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     return described.stdout.strip() or "unknown"

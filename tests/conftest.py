@@ -59,9 +59,7 @@ def share(request: pytest.FixtureRequest) -> float:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """The table of the campaign, whatever of it was run; into a page if nothing failed in any process."""
-    if "not slow" in config.option.markexpr or hasattr(
-        config, "workerinput"
-    ):  # its short version, one of its processes
+    if "not slow" in config.option.markexpr or hasattr(config, "workerinput"):  # in short, or one of its processes
         return
     reports = [report for of in ("passed", "failed") for report in terminalreporter.stats.get(of, [])]
     rows = [value for report in reports for name, value in report.user_properties if name == "campaign"]

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from aceglt.backbones import Backbone, build
 from aceglt.backends import Reference
-from aceglt.backends.base import ScoreTraining
+from aceglt.backends.base import ScoreTraining, Start
 from aceglt.backends.cuda import Cuda
+from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
 from aceglt.numerics import ops, rng
 from aceglt.numerics.batch import GraphBatch
@@ -190,6 +191,33 @@ def test_the_fused_update_trains_as_torch_does(scoring: str | None) -> None:
         assert (one is None) == (other is None)
         for part in vars(one) if one is not None else ():
             torch.testing.assert_close(getattr(one, part), getattr(other, part), rtol=1e-4, atol=1e-6)
+
+
+def test_elements_with_a_rule_of_their_own_are_trained_by_the_kernels_and_not_recorded() -> None:
+    problem = tiny_problem().to(DEVICE)
+    gcn = build("gcn", problem.x.shape[1], problem.out_features, 8)
+    masks = Masks.full(2, Counts(gcn.prunable.size, problem.graph.num_edges), DEVICE)
+    start, key = gcn.init((0, 1), DEVICE), rng.keys((0, 1), "kernels", device=DEVICE)
+    how, training = ScoreTraining(0.01, 0.02, True, False, "last", weights=False), Training(lr=0.05, weight_decay=0.01)
+
+    def made(backbone: Backbone, begun: Start, runs: slice) -> PlainElements:
+        return PlainElements(backbone, begun)
+
+    ours, theirs = (
+        fit(problem, gcn, start, masks, 4, training, key, scoring=how, backend=backend, elements=made)
+        for backend in (Interpreted(tensor_cores=False), Reference())
+    )
+    assert ours.scores is not None
+    assert theirs.scores is not None
+    near(ours.scores.edges, theirs.scores.edges)
+
+    def epoch() -> None: ...
+
+    every = Cuda()
+    own = every.able_to(own_elements=True, changing_arcs=False)
+    assert own.name == "cuda"
+    assert own.record(epoch, gcn, True) is epoch
+    assert every.record(epoch, gcn, True) is not epoch  # as before
 
 
 def test_features_may_be_stored_by_columns() -> None:

@@ -145,7 +145,7 @@ def test_a_late_best_epoch_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a tuning's: see trials.csv, or use it with aceglt search --config .*\.js"):
         aceglt.load_sweep(tmp_path / "out")
     assert len(tuned.notes) == 2
-    assert tuned.notes[1].endswith("the preset's are 1000: search --config tuned.json --epochs 1000")
+    assert tuned.notes[1].endswith("tuned.json --epochs 1000")
     assert tuned.notes[0].startswith("dense is not finished: its best epoch is among the last of 1 with 2 of 2 seeds")
 
 

@@ -40,8 +40,8 @@ class Reference:
         return self
 
     def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
-        """The same backend, or the reference where it cannot compute such a training: elements with a method's own
-        rule, or arcs that change from step to step."""
+        """A backend like this one for such a training, or the reference where there is none: elements with a method's
+        own rule, or arcs that change from step to step."""
         return self
 
     def network(self, backbone: Backbone) -> Backbone:
@@ -155,7 +155,10 @@ class PlainElements:
             self._best = [part.clone() for part in current]
         elif bool(better.any()):
             for best, part in zip(self._best, current, strict=True):
-                best.copy_(part) if len(better) == 1 else keep_best(best, part, better)
+                if len(better) == 1:
+                    best.copy_(part)
+                else:
+                    keep_best(best, part, better)
 
     def forget(self) -> None:
         """Judge epochs from here on alone."""

@@ -111,7 +111,7 @@ def _held(path: Path) -> str:
         if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
             return "a ticket, or holds other tensors"
         return "a graph or another archive" if start[:4] == b"PK\3\4" else ""
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte is of no file
         return ""
 
 

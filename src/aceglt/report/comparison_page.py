@@ -45,9 +45,10 @@ def render_comparison(comparison: Comparison, plotly_js: str) -> str:
 def headline(comparison: Comparison) -> str:
     """Who is in front, in a sentence."""
     ranks = comparison.mean_ranks
-    best = [sum(contest.best == name for contest in comparison.contests) for name in comparison.names]
+    contests = [c for c in comparison.contests if c.runs.keys() >= set(comparison.ranked)] or comparison.contests
+    best = [sum(contest.best == name for contest in contests) for name in comparison.names]
     most = comparison.names[best.index(max(best))]
-    told = f"{most} has the highest mean in {max(best)} of {counted(len(comparison.contests), 'setting')}"
+    told = f"{most} has the highest mean in {max(best)} of {counted(len(contests), 'setting')}"
     if not ranks:
         return f"{told}."
     lowest = min(ranks.values())

@@ -158,6 +158,8 @@ class _Trials:
     ) -> None:
         self.given, self.folder, self.machines, self.observer = {"preset": preset, **given}, folder, machines, observer
         resolve(preset, **given)  # tuned.json holds all of it, what trials do without too
+        others = {name: value for name, value in given.items() if name not in ("epochs", "rewind_epoch")}
+        self.usual_epochs = resolve(preset, **others).training.epochs
         self.base = self._resolved({})
         kind = BACKBONE_OPTIONS.get(self.base.backbone, BackboneOptions)
         had = settings_of(Training).keys() | (settings_of(kind).keys() if not is_own(self.base.backbone) else set())
@@ -276,11 +278,10 @@ class _Trials:
         write_json(self.folder.tuned, settings)
         warning = unfinished(self.base.training.epochs, trials[0].epoch or [])
         notes = [] if warning is None else [warning]
-        usual = resolve(**{name: v for name, v in self.given.items() if name != "epochs"})
-        if self.base.training.epochs < usual.training.epochs:
+        if self.base.training.epochs < self.usual_epochs:
             notes.append(
-                f"tuned.json has the epochs that were given, {self.base.training.epochs}; the preset's are "
-                f"{usual.training.epochs}: search --config tuned.json --epochs {usual.training.epochs}"
+                f"{self.folder.tuned} has the epochs that were given, {self.base.training.epochs}; the preset's are "
+                f"{self.usual_epochs}: search --config {self.folder.tuned} --epochs {self.usual_epochs}"
             )
         metric = next(r["metric"] for cell in self.cells.values() if (r := self.folder.finished(cell)))
         return Tuned(settings, trials, metric, self.folder.path, notes)
