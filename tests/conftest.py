@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from campaign_table import Table, Tell, place, write
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:  # the process that hands out the tests needs neither torch nor aceglt
     from aceglt.problems import NodeProblem
@@ -19,6 +20,10 @@ pytest.register_assert_rewrite("contract")
 
 BEGAN = time.monotonic()
 MEMORY = Path("/dev/shm")
+
+
+settings.register_profile("aceglt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("aceglt")  # a machine with other work is slow, and no input is at fault
 
 
 def pytest_configure() -> None:

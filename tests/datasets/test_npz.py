@@ -406,7 +406,7 @@ def _load_bytes(content: bytes) -> None:
 
 
 @given(content=st.sampled_from([DENSE, SPARSE]), part=st.floats(0, 1, exclude_max=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_truncated_file_is_a_data_error(content: bytes, part: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "g.npz"
@@ -418,7 +418,7 @@ def test_a_truncated_file_is_a_data_error(content: bytes, part: float) -> None:
 @given(
     content=st.sampled_from([DENSE, SPARSE]), flips=st.lists(st.integers(0, 8 * len(DENSE) - 1), min_size=1, max_size=4)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_flipped_bits_give_a_data_error_or_a_consistent_graph(content: bytes, flips: list[int]) -> None:
     damaged = bytearray(content)
     for bit in flips:
@@ -439,7 +439,7 @@ def test_no_flipped_bit_hides_an_array(tmp_path: Path) -> None:
 
 
 @given(arrays=st.sampled_from([_arrays(), _sparse()]), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damage_inside_an_array_that_the_checksum_cannot_see(arrays: dict[str, Any], data: st.DataObject) -> None:
     victim = data.draw(st.sampled_from(sorted(arrays)))
     buffer = io.BytesIO()

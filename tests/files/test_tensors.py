@@ -154,7 +154,7 @@ _SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 2**31, 2**63 - 1, -1]), max_size
 _DTYPES = st.sampled_from(["F32", "F64", "BF16", "U8", "I64", "U64", "BOOL", "F8_E4M3", "F8_E8M0", "F4", "C64", "Q9"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_DTYPES, _SHAPES, st.integers(0, 64), st.binary(max_size=64))
 def test_a_hostile_header_is_refused(dtype: str, shape: list[int], end: int, body: bytes) -> None:
     header = {
@@ -174,7 +174,7 @@ def test_a_text_file_is_told_apart_from_a_large_header(tmp_path: Path) -> None:
     assert "it does not begin as a safetensors file does" in _refusal(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

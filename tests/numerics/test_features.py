@@ -50,7 +50,7 @@ def assert_alike(one: Features, other: Features) -> None:
     assert torch.equal(left.gradient(grad), right.gradient(grad))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), st.sampled_from(sorted(LAYOUTS)))
 def test_features_of_a_sparse_matrix_are_those_of_the_dense_one(case: Case, layout: str) -> None:
     x, rows, columns = case
@@ -65,7 +65,7 @@ def test_features_of_a_sparse_matrix_are_those_of_the_dense_one(case: Case, layo
     assert torch.equal(sparse.rows(rows).x.to_dense(), x[rows])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_rows_columns_and_the_transpose_are_taken_from_csr(case: Case) -> None:
     x, rows, columns = case

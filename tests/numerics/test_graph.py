@@ -46,7 +46,7 @@ def test_a_graph_may_have_no_edge() -> None:
     assert graph.batch(torch.ones(2, 0, dtype=torch.bool), self_loops=False).num_arcs == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_edges_are_sorted_and_unique(graph: Graph) -> None:
     code = graph.edges[0] * graph.num_nodes + graph.edges[1]
@@ -54,7 +54,7 @@ def test_edges_are_sorted_and_unique(graph: Graph) -> None:
     assert graph.directed or bool((graph.edges[0] < graph.edges[1]).all())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs_with_alive())
 def test_a_batch_is_the_block_diagonal_of_the_filtered_graphs(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case
@@ -64,7 +64,7 @@ def test_a_batch_is_the_block_diagonal_of_the_filtered_graphs(case: tuple[Graph,
     assert torch.equal(to_dense(graph.batch(alive, self_loops=True)), expected + torch.eye(len(expected)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs_with_alive())
 def test_rows_and_their_transpose_hold_the_same_arcs(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case
@@ -77,7 +77,7 @@ def test_rows_and_their_transpose_hold_the_same_arcs(case: tuple[Graph, Tensor])
     assert bool((batch.col[batch.transpose].diff() >= 0).all())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs_with_alive())
 def test_slots_name_the_edge_and_run_of_each_arc(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case
@@ -92,7 +92,7 @@ def test_slots_name_the_edge_and_run_of_each_arc(case: tuple[Graph, Tensor]) -> 
     assert torch.equal(ends[:, ~loop], graph.edges[:, edge[~loop]])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs_with_alive())
 def test_arcs_of_slot_finds_every_arc_of_an_alive_edge_and_none_of_a_dead_one(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case

@@ -42,7 +42,7 @@ def assert_same_with_gradients(mine: Tensor, expected: Tensor, inputs: list[Tens
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs_with_alive())
 def test_spmm_of_edge_values_agrees_with_dense_products(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case
@@ -100,7 +100,7 @@ def test_arc_values_gives_both_directions_the_edge_value_and_loops_one(directed:
     assert_same_with_gradients(mine, torch.block_diag(*blocks), [values])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs_with_alive())
 def test_row_sum_is_the_sum_at_each_target(case: tuple[Graph, Tensor]) -> None:
     graph, alive = case

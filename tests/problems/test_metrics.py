@@ -32,7 +32,7 @@ def test_without_both_classes_it_is_nan() -> None:
     assert roc_auc(torch.rand(2, 3), torch.zeros(3, dtype=torch.bool)).isnan().all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 40), st.integers(1, 6), st.integers(0, 2**31))
 def test_it_is_the_mann_whitney_statistic_of_each_run(n: int, values: int, seed: int) -> None:
     """`values` distinct scores, so that ties are common."""
@@ -76,7 +76,7 @@ def whole_outputs(draws: np.random.Generator, *shape: int) -> Any:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(3, 40), seed=st.integers(0, 2**31))
 def test_metrics_of_two_classes_are_scikit_learns_for_each_run(metric: str, n: int, seed: int) -> None:
     draws = np.random.default_rng(seed)

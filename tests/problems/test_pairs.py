@@ -46,7 +46,7 @@ def held_out(split: EdgeSplit) -> set[tuple[int, int]]:
     return pairs(split.val) | pairs(split.test)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs(), st.booleans())
 def test_a_split_parts_the_edges(graph: Graph, connected: bool) -> None:
     split = split_edges(graph, connected)
@@ -81,7 +81,7 @@ def test_nothing_can_be_held_out_of_a_tree_that_stays_connected() -> None:
     assert not held_out(split_edges(tree, connected=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_the_numbers_of_non_edges_name_each_pair_that_is_no_edge_once(graph: Graph) -> None:
     every = (permutations if graph.directed else combinations)(range(graph.num_nodes), 2)

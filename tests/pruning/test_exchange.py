@@ -34,7 +34,7 @@ def test_the_least_of_the_retained_part_changes_places_with_the_most_of_the_prun
     assert found.size == 2
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.integers(2, 40), st.data(),
     st.sampled_from([Sampling(), Sampling(0.5), Sampling(1.0, replacement=True)]),

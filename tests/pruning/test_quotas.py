@@ -26,7 +26,7 @@ def test_matrices_keep_in_proportion_to_their_sides_and_small_ones_all() -> None
     assert [q.part for q in balanced(cora, 10)] == [slice(0, 733696), slice(733696, 737280)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(shapes, st.data())
 def test_quotas_add_up_fit_and_never_grow_when_less_is_kept(sizes: Shapes, data: st.DataObject) -> None:
     total = sum(map(math.prod, sizes))
@@ -38,7 +38,7 @@ def test_quotas_add_up_fit_and_never_grow_when_less_is_kept(sizes: Shapes, data:
         assert 0 <= second.keep <= first.keep <= math.prod(shape) == first.part.stop - first.part.start
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(shapes, st.data())
 def test_no_matrix_that_is_not_full_is_more_than_one_weight_from_its_share(sizes: Shapes, data: st.DataObject) -> None:
     keep = data.draw(st.integers(0, sum(map(math.prod, sizes))))
@@ -60,7 +60,7 @@ def test_a_balance_reserves_that_share_of_the_quotas_rounded_up() -> None:
     assert Ranking(balance=1.0).quotas(cora, 2464) == balanced(cora, 2464)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(shapes, st.floats(0.01, 1), st.data())
 def test_reserved_weights_fit_and_never_grow_when_less_is_kept(
     sizes: Shapes, balance: float, data: st.DataObject

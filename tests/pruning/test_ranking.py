@@ -47,7 +47,7 @@ def choices(draw: st.DrawFn) -> tuple[Tensor, Tensor, int]:
     return torch.tensor(values, dtype=torch.float32).view(runs, n), candidates, draw(st.integers(0, count))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(choices(), st.integers(0, 100))
 def test_lowest_takes_exactly_k_candidates_none_above_one_left(case: tuple[Tensor, Tensor, int], seed: int) -> None:
     values, candidates, k = case
@@ -60,7 +60,7 @@ def test_lowest_takes_exactly_k_candidates_none_above_one_left(case: tuple[Tenso
             assert float(value[taken].max()) <= float(value[left].min())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(choices(), st.integers(0, 100))
 def test_lowest_is_a_function_of_the_key_and_not_of_the_batch(case: tuple[Tensor, Tensor, int], seed: int) -> None:
     values, candidates, k = case
@@ -103,7 +103,7 @@ def masks_and_scores(runs: int, weights: int, edges: int, value: float) -> tuple
     return masks, Scores(torch.full((runs, weights), value), torch.full((runs, edges), value))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(1, 3), st.integers(1, 30), st.integers(1, 30), st.data())
 def test_pruning_is_exact_with_all_equal_scores(runs: int, weights: int, edges: int, data: st.DataObject) -> None:
     masks, scores = masks_and_scores(runs, weights, edges, 1.0)
@@ -187,7 +187,7 @@ def test_pruning_needs_as_many_alive_in_every_run_and_enough_for_quotas() -> Non
         prune(uneven, scores, Counts(1, 1), key, [Quota(slice(2, 4), 1)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([torch.float32, torch.float64]))
 def test_all_runs_at_once_choose_what_each_chooses_alone(runs: int, n: int, seed: int, dtype: torch.dtype) -> None:
     g = generator(seed)

@@ -89,7 +89,7 @@ def test_temperature_zero_draws_ties_at_random() -> None:
     assert stats.chisquare(counts[1:5]).pvalue > 0.01
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(-2, 2), st.booleans()), min_size=1, max_size=20), st.floats(0, 5), st.data())
 def test_top_k_takes_exactly_k_candidates(
     elements: list[tuple[float, bool]], temperature: float, data: st.DataObject
@@ -101,7 +101,7 @@ def test_top_k_takes_exactly_k_candidates(
     assert not bool((chosen & ~candidates).any())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(-2, 2), st.booleans()), min_size=1, max_size=20), st.integers(0, 30))
 def test_categorical_takes_one_to_k_candidates(elements: list[tuple[float, bool]], k: int) -> None:
     scores, candidates = torch.tensor([s for s, _ in elements]), torch.tensor([c for _, c in elements])

@@ -295,6 +295,17 @@ def test_the_cost_stands_beside_what_came_of_it() -> None:
     assert row["Dense MACs"] == quantity(run.dense["macs"])
 
 
+def test_levels_that_patience_would_have_spared_are_said_beside_the_winners() -> None:
+    run = with_diagnostics(view(levels=6))
+    for level in run.results["levels"]:
+        level["winning"]["strict"] = level["level"] <= 2
+    spared = plain(duration(sum(level["seconds"] for level in run.results["levels"][3:])))
+    assert f"--patience 1 would have found the same winner with 3 levels and {spared} less" in page(run).text
+    for level in run.results["levels"]:
+        level["winning"]["strict"] = True
+    assert "--patience" not in page(run).text
+
+
 def test_tickets_are_listed_with_links_and_readings() -> None:
     run = view()
     found = page(run)

@@ -19,6 +19,7 @@ from aceglt.searches.statistics import (
     RankTest,
     Readings,
     best_level,
+    enough_patience,
     highest_winning,
     highest_winning_per_seed,
     holm,
@@ -271,3 +272,33 @@ def test_methods_that_are_not_told_apart_are_grouped_and_the_groups_overlap() ->
     assert found.cliques == [[0, 2], [2, 1]]
     assert rank_test([[0.1, 0.2]]) is None
     assert rank_test([]) is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "patience"),
+    [
+        ("wwlll", 1),
+        ("wlwlll", 2),  # with 1 it would have ended before the last winner
+        ("wllwlll", None),  # 3 is as many as there were
+        ("wllwllll", 3),
+        ("llwlllll", 3),
+        ("www", None),
+        ("wl", None),  # it takes a losing level to end
+        ("lll", None),
+        ("", None),
+    ],
+)
+def test_the_smallest_patience_is_the_one_that_ends_soonest_with_the_same_winner(
+    verdicts: str, patience: int | None
+) -> None:
+    levels = [{"winning": {"strict": verdict == "w"}} for verdict in verdicts]
+    assert enough_patience(levels) == patience
+
+    def searched(given: int) -> int:
+        """How many levels a search with this patience has."""
+        ends = (n for n in range(1, len(verdicts) + 1) if verdicts[:n].endswith("l" * given))
+        return next(ends, len(verdicts))
+
+    sooner = [n for n in range(1, 9) if "w" in verdicts[searched(n) :] or searched(n) == len(verdicts)]
+    wanted = next((n for n in range(1, 9) if n not in sooner), None)
+    assert patience == (wanted if "w" in verdicts else None)

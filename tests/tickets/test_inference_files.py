@@ -23,7 +23,7 @@ from aceglt.errors import ConfigError, TicketError
 from aceglt.files import tensors as storage
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sets(st.integers(0, 2**50), max_size=20))
 def test_ascending_numbers_come_back(numbers: set[int]) -> None:
     wanted = torch.tensor(sorted(numbers), dtype=torch.int64)

@@ -88,7 +88,7 @@ def test_saving_a_loaded_ticket_gives_the_same_bytes(found: Ticket, tmp_path: Pa
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.booleans(), min_size=5, max_size=5), st.lists(st.booleans(), min_size=1, max_size=20))
 def test_any_masks_come_back_exactly(edges: list[bool], weights: list[bool]) -> None:
     ticket = _made(edges, weights, _square())
@@ -291,7 +291,7 @@ def test_a_missing_tensor_is_named(name: str) -> None:
         _forged(lambda _, tensors: tensors.pop(name))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(_NAMES[:3]),
     st.lists(st.integers(0, 3), max_size=3),

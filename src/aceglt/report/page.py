@@ -13,7 +13,7 @@ from typing import Any
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, setting_in_words, text, warnings
-from aceglt.searches.wording import SIDE_OF, counted, escape, percent, plus_minus
+from aceglt.searches.wording import SIDE_OF, counted, escape, patience_in_words, percent, plus_minus
 
 
 def render(runs: Sequence[RunView], plotly_js: str) -> str:
@@ -45,7 +45,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         "about": tables.facts_table(runs) + tables.machine_table(runs),
         "savings": tables.savings_tables(runs),
         "comparison": "".join(tables.comparison_table(group, setting) for setting, group, _ in groups),
-        "winners": tables.winners_table(runs),
+        "winners": tables.winners_table(runs) + each(_sooner),
         "levels": each(tables.levels_table),
         "fluctuation": "".join(
             chart(fluctuation_figure(group, places), f"{setting}: change of ranks between levels.", " Bands as above.")
@@ -92,6 +92,12 @@ def _late(runs: Sequence[RunView]) -> str:
     late = [f"{run.name} ({', '.join(run.near_the_end)} of {len(run.levels)})" for run in runs if run.near_the_end]
     told = "The best epoch is among the last 5 %, and longer training may find better ones, at levels of "
     return _note(told + "; ".join(late)) if late else ""
+
+
+def _sooner(run: RunView) -> str:
+    """A note where a search could have ended sooner with the same winner."""
+    told = patience_in_words([{"winning": {}, **level} for level in run.levels])
+    return _note(f"{run.name}: {told}") if told else ""
 
 
 def _note(words: str) -> str:

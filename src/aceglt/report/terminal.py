@@ -16,7 +16,17 @@ from aceglt.report.view import RunView, by_setting, setting_in_words, short_name
 from aceglt.runs.directory import RunDir
 from aceglt.searches import statistics
 from aceglt.searches.statistics import CRITERIA, MIN_SEEDS, best_level, mean_std, metric_in_words
-from aceglt.searches.wording import SIDE_OF, UNKNOWN, VERDICTS, counted, duration, percent, plus_minus, quantity
+from aceglt.searches.wording import (
+    SIDE_OF,
+    UNKNOWN,
+    VERDICTS,
+    counted,
+    duration,
+    patience_in_words,
+    percent,
+    plus_minus,
+    quantity,
+)
 
 if TYPE_CHECKING:
     from aceglt.sweeps.compare import CompareResult
@@ -172,7 +182,7 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
         lines[reading.capitalize()] = _by_level([mean_std(level[reading])[0] for level in levels])
         lines |= {name.capitalize(): winner(r, name) for name in CRITERIA}
         lines["Rank change"] = _fluctuation(levels)
-        lines["Cost"] = _cost(levels)
+        lines["Cost"] = "; ".join(filter(None, [_cost(levels), patience_in_words(levels)]))
     if r.get("warnings"):
         lines["Warning"] = "; ".join(r["warnings"])
     lines["Files"] = _files(path, r)

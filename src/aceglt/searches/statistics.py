@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 CRITERIA = ("paper", "strict", "significant")
@@ -138,6 +139,18 @@ def undetermined(levels: Sequence[LevelEntry], criterion: str) -> bool:
     """Whether no level is known to win under a criterion, but one may: not every verdict is known."""
     verdicts = {level.get("winning", {}).get(criterion) for level in levels}
     return None in verdicts and True not in verdicts
+
+
+def enough_patience(levels: Sequence[LevelEntry]) -> int | None:
+    """The smallest `patience` with which a search of these levels, in their order, would have ended sooner with the
+    same `strict` winner; `None` if none would, or no level wins."""
+    wins = [bool(level["winning"].get("strict")) for level in levels]
+    if True not in wins:
+        return None
+    last = len(wins) - wins[::-1].index(True)
+    streaks = (len(list(streak)) for won, streak in groupby(wins[:last]) if not won)
+    patience = 1 + max(streaks, default=0)
+    return patience if last + patience < len(wins) else None
 
 
 def unfinished(epochs: int, best: Sequence[int]) -> str | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aceglt.searches.statistics import mean_std
+from aceglt.searches.statistics import enough_patience, mean_std
 
 UNKNOWN = "–"
 VERDICTS = {True: "yes", False: "no", None: "undetermined"}
@@ -84,6 +84,18 @@ def level_in_words(results: Mapping[str, Any], levels: int = 0) -> str:
     pruned = ", ".join(f"−{percent(last[key], 1)} {side}" for key, side in SIDE_OF.items())
     verdict = "wins" if last["winning"]["strict"] else "loses"
     return f"level {last['level']}/{max(levels, last['level'])} · {pruned} · {read} · {verdict}"
+
+
+def patience_in_words(levels: Sequence[Mapping[str, Any]]) -> str | None:
+    """How a search could have ended sooner with the same winner; None where it could not."""
+    patience = enough_patience(levels)
+    if patience is None:
+        return None
+    last = max(place for place, level in enumerate(levels, start=1) if level["winning"]["strict"])
+    spared = levels[last + patience :]
+    seconds = sum(level.get("seconds") or 0.0 for level in spared)
+    time = f" and {duration(seconds)}" if seconds else ""
+    return f"--patience {patience} would have found the same winner with {counted(len(spared), 'level')}{time} less"
 
 
 def text_table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
