@@ -60,6 +60,21 @@ class Normed(Module):
         return self.second(hidden, edge_index)
 
 
+class Tied(Module):
+    """A weight of two layers, and a layer under two names."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.enter, self.leave = Linear(in_features, 6), Linear(6, out_features)
+        self.first, self.second, self.norm = GCNConv(6, 6), GCNConv(6, 6), BatchNorm1d(6)
+        self.second.lin.weight = self.first.lin.weight
+        self.third, self.last = self.first, self.norm
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        hidden = self.norm(self.first(self.enter(x).relu(), edge_index).relu())
+        return self.leave(self.last(self.third(self.second(hidden, edge_index).relu(), edge_index)))
+
+
 class NoPyG(Module):
     """No message-passing layer: the weighted adjacency matrix by hand, normalised with its degrees."""
 
@@ -93,5 +108,6 @@ LAYERS: dict[str, Callable[[int, int], Module]] = {
     "gin": stack(gin),
     "gcn2": Deep,
     "normed": Normed,
+    "tied": Tied,
     "by hand": NoPyG,
 }

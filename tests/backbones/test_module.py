@@ -71,7 +71,7 @@ def called(model: Callable[[], Module], backbone: ModuleBackbone, params: Params
     """What the plain model says, with the parameters of one run."""
     module = model().eval()
     state = {name: part[0] for name, part in backbone.weights(params).items()}
-    module.load_state_dict(state)
+    module.load_state_dict(state | {name: state[first] for name, first in backbone.tied.items()})
     options = {"edge_weight": torch.ones(arcs.shape[1])} if isinstance(module, Weighted | NoPyG) else {}
     return module(X, arcs, **options)
 

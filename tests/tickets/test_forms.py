@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ _UNITS = {"structure": "units"}
 BUILT_IN |= {f"{name}, structured": BUILT_IN[name] | _UNITS for name in ("sage", "gin", "gat", "resgcn")}
 HISTOGRAM = torch.tensor([0, 4, 8, 4, 2])
 OWN: dict[str, Any] = {
-    **{name: LAYERS[name] for name in ("sage", "gatv2", "gin", "transformer", "gcn weighted", "gcn")},
+    **{name: LAYERS[name] for name in ("sage", "gatv2", "gin", "transformer", "gcn weighted", "gcn", "tied")},
     "normed": Normed,
     "PyG's GCN": GCN(6, 5, 2, 2),
     "PyG's GraphSAGE": GraphSAGE(6, 5, 2, 2, norm="batch"),
@@ -47,8 +48,6 @@ OWN: dict[str, Any] = {
     "PyG's GIN": GIN(6, 5, 2, 2),
     "PyG's PNA": PNA(6, 5, 2, 2, aggregators=["mean", "max"], scalers=["identity"], deg=HISTOGRAM),
 }
-THROUGHOUT = ("gcn weighted", "gatv2", "PyG's GraphSAGE")
-"""Models of one's own that go through every problem."""
 PROBLEMS: dict[str, dict[str, Any]] = {
     "node": {},
     "directed": {"directed": True},
@@ -56,6 +55,11 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "weighted, directed": {"directed": True},
     "inductive": {"task": "inductive"},
     "link": {"task": "link", "embedding": 4},
+}
+PROBLEMS |= {
+    f"{of}, {task}": PROBLEMS[task] | PROBLEMS[of]
+    for of in ("directed", "weighted", "weighted, directed")
+    for task in ("inductive", "link")
 }
 LINK_OF_SIX = {"task": "link", "embedding": 2}  # so that models made for two outputs fit
 
@@ -89,7 +93,7 @@ def test_every_form_of_a_ticket_agrees(backbone: str, kind: str, tmp_path: Path)
     data = data_of(kind)
     ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], **PROBLEMS[kind]).tickets[-1]
     wanted, pruned = searched(ticket, data), ticket.apply(data)
-    link = ticket.config.task == "link"
+    link, inductive = (ticket.config.task == task for task in ("link", "inductive"))
     assert_same(ticket.predict(data), wanted if link else wanted.softmax(dim=-1))
     if link:
         pairs = torch.tensor([[0, 1, 2], [3, 5, 9]])
@@ -103,46 +107,63 @@ def test_every_form_of_a_ticket_agrees(backbone: str, kind: str, tmp_path: Path)
     assert_same(aceglt.Ticket.load(tmp_path / "small").predict(data), ticket.predict(data))
     other, *arcs = portable.load(ticket.export(tmp_path / "served") / "ticket.pt")  # which is beside it as model.py
     assert_same(other(*(part for part in inputs if part is not None)), wanted)
-    if kind != "inductive":  # where the arcs are those of training alone
+    if not inductive:  # where the arcs are those of training alone
         assert_same(other(data.x, *arcs), wanted)
     if backbone in ("gat", "gcn, structured"):
         measured = aceglt.benchmark(ticket, data, device="cpu", repeats=1)
         assert measured["ticket"].edges == pruned.num_edges // (1 if "directed" in kind else 2)
 
 
-@pytest.mark.parametrize(("format", "backbone"), [("torch-export", "gcn"), ("onnx", "gat")])
-def test_a_traced_model_reads_weights_of_edges(
-    format: str, backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = data_of("weighted, directed")
-    ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], directed=True).tickets[-1]
-    folder = ticket.export(tmp_path / "served", format)
-    code = code_of(folder)
-    found: dict[str, Any] = {"x": data.x if format == "torch-export" else data.x.numpy()}
-    monkeypatch.chdir(folder)
-    exec(code, found)
-    assert_same(torch.as_tensor(found["outputs"]), searched(ticket, data))
+def outputs_of(folder: Path, format: str, x: Tensor) -> Tensor:
+    """Of the program that an export's README shows."""
+    found: dict[str, Any] = {"x": x.numpy() if format == "onnx" else x}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(code_of(folder), found)
+    return torch.as_tensor(found["outputs"])
+
+
+TRACED = ("node", "weighted, directed", "weighted, link")
+QUICKLY_TRACED = (("torch-export", "gcn", "weighted, directed"), ("onnx", "gat", "weighted, directed"))
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("format", "backbone", "kind"),
     [
-        *((name, "node") for name in OWN),
-        *((name, kind) for name in THROUGHOUT for kind in ("directed", "weighted", "inductive", "link")),
+        pytest.param(*case, marks=() if case in QUICKLY_TRACED else pytest.mark.slow)
+        for case in product(("torch-export", "onnx"), BUILT_IN, TRACED)
     ],
 )
+def test_a_traced_model_agrees(format: str, backbone: str, kind: str, tmp_path: Path) -> None:
+    data = data_of(kind)
+    ticket = aceglt.search(data, **QUICK, **BUILT_IN[backbone], **PROBLEMS[kind]).tickets[-1]
+    assert_same(outputs_of(ticket.export(tmp_path / "served", format), format, data.x), searched(ticket, data))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["torch-export", "onnx"])
+@pytest.mark.parametrize("name", OWN)
+def test_a_traced_module_of_ones_own_agrees(name: str, format: str, tmp_path: Path) -> None:
+    data, model = data_of("node"), OWN[name]
+    ticket = aceglt.search(data, backbone=model, **{**QUICK, "hidden": 512}).tickets[-1]
+    folder = ticket.export(tmp_path / "served", format, backbone=model)
+    assert_same(outputs_of(folder, format, data.x), searched(ticket, data, model))
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("name", OWN)
 def test_every_form_of_a_ticket_of_ones_own_model_agrees(name: str, kind: str, tmp_path: Path) -> None:
     data, model = data_of(kind), OWN[name]
-    options = LINK_OF_SIX if kind == "link" else PROBLEMS[kind]
+    options = PROBLEMS[kind] | (LINK_OF_SIX if "link" in kind else {})
     ticket = aceglt.search(data, backbone=model, **{**QUICK, "hidden": 512}, **options).tickets[-1]
     wanted, pruned = searched(ticket, data, model), ticket.apply(data)
-    answer = wanted if kind == "link" else wanted.softmax(dim=-1)
+    answer = wanted if "link" in kind else wanted.softmax(dim=-1)
     assert_same(ticket.predict(data, backbone=model), answer)
     ticket.save(tmp_path / "small", parts="inference")
     assert_same(aceglt.Ticket.load(tmp_path / "small").predict(data, backbone=model), answer)
-    if kind == "weighted" and name != "gcn weighted":
+    if "weighted" in kind and name != "gcn weighted":
         return  # a module that reads no weights gets them from the search alone; see test_own_tickets
-    weight = pruned.edge_weight if kind == "weighted" else torch.ones(pruned.num_edges)
+    weight = pruned.edge_weight if "weighted" in kind else torch.ones(pruned.num_edges)
     options = {"edge_weight": weight} if name == "gcn weighted" else {}
     module = ticket.model(model)
     exported = torch.load(ticket.export(tmp_path / "served", backbone=model) / "state_dict.pt", weights_only=True)

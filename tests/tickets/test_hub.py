@@ -103,6 +103,15 @@ def test_a_ticket_comes_back_from_a_hub_with_its_card(hub: ThreadingHTTPServer) 
     assert "hf_secret" not in card
 
 
+def test_what_is_pushed_names_no_folder_of_the_machine(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    ticket = random_ticket()
+    ticket = replace(ticket, config=ticket.config.replace(dataset=str(tmp_path / "mine.npz")))
+    ticket.push_to_hub("me/mine", token="hf_secret", endpoint=f"http://127.0.0.1:{hub.server_port}")
+    files: dict[str, bytes] = hub.files  # type: ignore[attr-defined]
+    assert not any(str(tmp_path).encode() in content for content in files.values())
+    assert all(b"mine.npz" in content for content in files.values())
+
+
 def test_what_is_not_there_is_one_line(hub: ThreadingHTTPServer) -> None:
     with pytest.raises(TicketError, match=r"^me/mine: no ticket there \([^\n]*\)$"):
         Ticket.from_pretrained("me/mine", endpoint=f"http://127.0.0.1:{hub.server_port}", token="hf_secret")

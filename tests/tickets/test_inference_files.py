@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from search_samples import graph, npz, search
 from ticket_samples import random_ticket
+from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 import aceglt
@@ -52,6 +54,52 @@ def test_a_file_for_inference_is_smaller_than_dense_weights_by_about_their_spars
     overhead = 4_000  # of the configuration
     per_weight = (2 if half else 4) + 1.2  # its value, and the gap before it
     assert (tmp_path / "small").stat().st_size < per_weight * alive + overhead < dense / 6
+
+
+def ring(nodes: int) -> Data:
+    one = torch.arange(nodes)
+    arcs = torch.cat([torch.stack([one, (one + step) % nodes]) for step in (1, -1, 2, -2)], dim=1)
+    part, x = one % 3, torch.rand(nodes, 6, generator=torch.Generator().manual_seed(0))
+    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
+    return Data(x=x, y=one % 2, edge_index=arcs, **masks)
+
+
+def test_edges_of_a_regular_graph_take_less_room_than_small_dense_weights(tmp_path: Path) -> None:
+    """Gaps of a byte each would be 20 kB."""
+    data = ring(10_000)
+    ticket = search(data, method="random", axis="joint", prune_model=0.95, hidden=256, tickets="all").tickets[-1]
+    ticket.save(tmp_path / "small", parts="inference")
+    dense = len(save(ticket.state_dict()))
+    assert (tmp_path / "small").stat().st_size < dense
+    small = Ticket.load(tmp_path / "small")
+    assert small.graph.edges.equal(ticket.graph.edges[:, ticket.masks.edges[0]])
+    assert small.apply(data).edge_index.equal(ticket.apply(data).edge_index)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=200))
+def test_packed_bytes_come_back_and_are_refused_where_they_are_more_than_claimed(content: bytes) -> None:
+    plain = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+    packed = storage.deflate(plain)
+    assert storage.inflate(packed, len(plain)).equal(plain)
+    wrong = [(packed, len(plain) - 1), (packed[:-1], len(plain)), (packed[1:], 10**6), (packed.int(), len(plain))]
+    for given_, most in wrong[0 if content else 1 :]:
+        with pytest.raises(ValueError, match=r"packed bytes"):
+            storage.inflate(given_, most)
+
+
+def test_packed_edges_cannot_claim_more_than_the_graph_has(tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    random_ticket(alive=0.5).save(path, parts="inference")
+    payload, tensors = storage.read_tensors(path, "ticket", FORMAT, TicketError)
+    for name in ("edges.gaps", "edges.gaps.packed"):
+        tensors.pop(name, None)
+    bomb = storage.deflate(torch.zeros(10**8, dtype=torch.uint8))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    storage.write_tensors(path, "ticket", FORMAT, payload, {**tensors, "edges.gaps.packed": bomb})
+    with pytest.raises(TicketError, match="packed bytes are cut, or more than"):
+        Ticket.load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
 
 
 def test_what_is_loaded_does_all_but_training(tmp_path: Path) -> None:
@@ -103,6 +151,7 @@ def test_a_file_that_lies_is_refused(lie: dict[str, Any], tmp_path: Path) -> Non
     for name, value in lie.items():
         part, _, key = name.partition("__")
         if part == "tensor":
+            tensors.pop("edges.gaps.packed", None)
             tensors["edges.gaps"] = value
         else:
             payload[part][key] = value

@@ -34,6 +34,25 @@ def random(rows: int, columns: int, density: float = 1.0, seed: int = 0) -> Tens
     return values * (torch.rand(rows, columns, generator=generator) < density)
 
 
+@pytest.mark.parametrize("way", ["itself", "data", "other data", "moved"])
+def test_copies_follow_a_weight_that_is_written_to(way: str) -> None:
+    layer, h = PrunedLinear(random(600, 512, 0.05, 1), None), random(900, 600)
+    before = layer([h])
+    assert layer.copies
+    with torch.no_grad():
+        if way == "itself":
+            layer.weight.mul_(2)
+        elif way == "data":
+            layer.weight.data.mul_(2)
+        elif way == "other data":
+            layer.weight.data = 2 * layer.weight.data
+        else:
+            layer = layer.double().float()
+            layer.weight.data[:] *= 2
+    assert_close(layer([h]), 2 * before, 1e-6)
+    assert layer.used == ["sparse weight"]
+
+
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "units", "alive", "sparse"),

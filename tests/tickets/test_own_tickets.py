@@ -12,7 +12,8 @@ from typing import Any
 import onnxruntime
 import pytest
 import torch
-from own_models import LAYERS, Normed
+from own_models import LAYERS, Normed, Tied
+from safetensors.torch import save
 from samples import tiny_data
 from ticket_samples import code_of, without_aceglt
 from torch import Tensor
@@ -59,7 +60,7 @@ def test_the_module_with_the_tickets_weights_predicts_what_the_search_does(layer
     zeros = sum(int((state[name] == 0).sum()) for name in again.names.prunable)  # type: ignore[union-attr]
     assert zeros >= ticket.masks.total.weights - ticket.masks.alive.weights
     module = model(12, 3)
-    module.load_state_dict(state, strict=False)
+    module.load_state_dict(state, strict=again.names is not None and not again.names.unused)
     assert torch.equal(module.eval().state_dict()[next(iter(state))], state[next(iter(state))])
 
 
@@ -81,6 +82,16 @@ def test_an_instance_is_copied_and_may_be_trained() -> None:
     pruned = ticket.apply(data())
     module(pruned.x, pruned.edge_index).sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_a_module_with_tied_parts_is_measured_by_what_it_has_once() -> None:
+    ticket = ticket_of(Tied)
+    assert ticket.names is not None
+    assert {"second.lin.weight", "third.bias", "last.running_mean"} <= ticket.names.tied.keys()
+    found = aceglt.benchmark(ticket, data(), device="cpu", repeats=1, backbone=Tied)["dense"]
+    module = Tied(12, 3)
+    state = dict(module.named_parameters()) | dict(module.named_buffers())
+    assert found.file_bytes == len(save(state))
 
 
 def test_bench_compares_the_module_with_itself() -> None:
@@ -124,7 +135,11 @@ def test_what_a_ticket_names_is_not_imported(tmp_path: Path, monkeypatch: pytest
             use()
 
 
-@pytest.mark.parametrize("change", [{"prunable": []}, {"other": [["x", [2, "y"]]]}, {"unused": None}, {"prunable": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [{"prunable": []}, {"other": [["x", [2, "y"]]]}, {"unused": None}, {"prunable": 3}, {"tied": {"a": "b"}}],
+    ids=str,
+)
 def test_names_that_do_not_fit_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     from aceglt.tickets.own import Names
 

@@ -72,6 +72,9 @@ class ModuleBackbone(Backbone):
         self.other = Layout(tuple((name, tuple(p.shape)) for name, p in others.items()))
         self.buffers = frozenset(state)
         self.unused = frozenset(parameters) - trained.keys() - self.buffers
+        self.tied = _tied(self._module)
+        modules = dict(self._module.named_modules())  # each once: one under two names is not to be given twice
+        self._twins = {name: first for name, first in self.tied.items() if name.rpartition(".")[0] in modules}
         self._dtypes = {name: None if tensor.is_floating_point() else tensor.dtype for name, tensor in state.items()}
 
     def init(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> Params:
@@ -105,13 +108,19 @@ class ModuleBackbone(Backbone):
         for run, ((arcs, x), key, tensors) in enumerate(zip(state, keys, parts, strict=True)):
             call = dict(zip(names, tensors, strict=True))
             call |= {name: call[name].to(dtype or x.dtype, copy=True) for name, dtype in self._dtypes.items()}
+            given = call | {name: call[first] for name, first in self._twins.items() if first in call}
             options = {"edge_weight": arcs.weight.to(x.dtype)} if self._takes_weight else {}
             with rng.seeded(key, x.device), self._messages.along(arcs):
-                outputs.append(functional_call(self._module, call, (x, arcs.edge_index), options))
+                outputs.append(self._call(given, (x, arcs.edge_index), options))
             if dropout is not None:
                 for name in self.buffers:
                     weights[name][run].copy_(call[name])
         return torch.stack(outputs)
+
+    def _call(self, given: dict[str, Tensor], inputs: tuple[Tensor, ...], options: dict[str, Tensor]) -> Tensor:
+        """Outputs with these tensors. Torch's own tying leaves a module under two names with tensors of the call."""
+        made: Tensor = functional_call(self._module, given, inputs, options, tie_weights=False)
+        return made
 
     def _build(self, seed: int) -> Module:
         """The model with the initial weights of a seed, on the CPU."""
@@ -190,6 +199,13 @@ def _arguments(model: Callable[..., Any], name: str, in_features: int, out_featu
 def _example(model: Callable[..., Any]) -> str:
     made = getattr(model, "__name__", "MyModel")
     return f"def make(in_features, out_features): return {made}(…), in the shell as module:make"
+
+
+def _tied(module: Module) -> dict[str, str]:
+    """Further names of tensors that a module has under several, with the first ones."""
+    first = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    every = (part(remove_duplicate=False) for part in (module.named_parameters, module.named_buffers))
+    return {name: first[id(tensor)] for part in every for name, tensor in part if first[id(tensor)] != name}
 
 
 def _chosen(module: Module, name: str, parameters: Mapping[str, Tensor], prunable: Prunable | None) -> set[str]:

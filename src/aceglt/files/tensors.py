@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def write_tensors(
 
 
 def content_digest(payload: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """The digest that a file of this content has."""
+    """A digest of everything, as a file of it has."""
     return _ready(payload, tensors)[2]
 
 
@@ -145,6 +146,25 @@ def unpack_ascending(packed: Tensor, below: int) -> Tensor:
     if numbers[-1] >= below:
         raise ValueError(f"numbers beyond {below}")
     return torch.from_numpy(numbers)
+
+
+def deflate(packed: Tensor) -> Tensor:
+    """Bytes [n] uint8 as zlib packs them."""
+    return torch.frombuffer(bytearray(zlib.compress(packed.numpy().tobytes())), dtype=torch.uint8)
+
+
+def inflate(deflated: Tensor, most: int) -> Tensor:
+    """The inverse of `deflate`. Raises ValueError where it is not that, or more than so many bytes."""
+    if deflated.dtype != torch.uint8 or deflated.dim() != 1:
+        raise ValueError(f"packed bytes cannot be read from {deflated.dtype} of shape {list(deflated.shape)}")
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(deflated.numpy().tobytes(), most + 1)
+    except zlib.error as problem:
+        raise ValueError(f"packed bytes are damaged ({problem})") from None
+    if len(content) > most or not unpacking.eof:
+        raise ValueError(f"packed bytes are cut, or more than {most}")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

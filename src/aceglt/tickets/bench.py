@@ -305,7 +305,9 @@ def _own_variants(ticket: Ticket, backbone: Any, data: Any, device: torch.device
         module = module.to(device)
         run = partial(_forward, module)
         prepare = partial(partial, run)
-        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), run, prepare, dict(module.state_dict())))
+        once = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}  # what is tied
+        weights = {name: part for name, part in module.state_dict().items() if name in once}
+        variants.append(_Variant.of(name, _Inputs.of(graph, ticket, device), run, prepare, weights))
     return variants
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ def push(
     hub = _hub()
     api = hub.HfApi(endpoint=options.get("endpoint"), token=options.get("token"))
     with tempfile.TemporaryDirectory() as folder:
-        ticket.save(Path(folder) / FILE, parts)
+        named = replace(ticket, config=ticket.config.replace(dataset=ticket.dataset))  # without folders of this machine
+        named.save(Path(folder) / FILE, parts)
         (Path(folder) / CARD).write_text(card(ticket, repo, results), encoding="utf-8")
         try:
             api.create_repo(repo, private=private, exist_ok=True)

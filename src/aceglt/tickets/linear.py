@@ -34,6 +34,18 @@ _COLUMNS = 16  # below which a dense product has a kernel of its own on the CPU
 _ROWS = 256  # of x, from which on they are transposed for a sparse weight
 
 
+class Watched(torch.nn.Parameter):
+    """A parameter that counts what is written to its `data` as it counts what is written to itself."""
+
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+
+
 class PrunedLinear(Linear):
     """h·weight + shift for inference, on a kernel for dense or sparse inputs or weights."""
 
@@ -42,6 +54,7 @@ class PrunedLinear(Linear):
 
     def __init__(self, weight: Tensor, shift: Tensor | None) -> None:
         super().__init__(weight, shift)
+        self.weight = Watched(self.weight.detach(), requires_grad=False)
         self.register_buffer("places", None, persistent=False)
         self.used: list[str] = []
         self._made: dict[str, Any] = {}  # of the weight as it was

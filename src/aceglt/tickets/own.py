@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,17 +36,25 @@ class Names:
     other: Mapping[str, tuple[int, ...]]
     unused: tuple[str, ...] = ()
     """Parameters without influence, which a ticket does not hold."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """Further names of tensors that the module has twice."""
 
     @classmethod
     def of(cls, backbone: Backbone) -> Names:
-        unused = tuple(sorted(getattr(backbone, "unused", ())))
-        return cls(dict(backbone.prunable.shapes), dict(backbone.other.shapes), unused)
+        unused: frozenset[str] = getattr(backbone, "unused", frozenset())
+        tied: dict[str, str] = getattr(backbone, "tied", {})
+        left_out = unused | {name for name, first in tied.items() if first in unused}
+        kept = {name: first for name, first in tied.items() if name not in left_out}
+        return cls(dict(backbone.prunable.shapes), dict(backbone.other.shapes), tuple(sorted(left_out)), kept)
 
     @classmethod
     def read(cls, values: Any, weights: int, others: int) -> Names:
         """What `plain` gave; ValueError where it is something else, or not of so many numbers."""
         prunable, other = ({str(n): tuple(s) for n, s in values[part]} for part in ("prunable", "other"))
-        found = cls(prunable, other, tuple(map(str, values["unused"])))
+        tied = {str(name): str(first) for name, first in values.get("tied", {}).items()}
+        found = cls(prunable, other, tuple(map(str, values["unused"])), tied)
+        if not prunable.keys() | other.keys() >= set(tied.values()):
+            raise ValueError("further names are of no parameters")
         sizes = [(prunable, weights), (other, others)]
         for shapes, wanted in sizes:
             if not all(isinstance(size, int) and size >= 0 for shape in shapes.values() for size in shape):
@@ -58,11 +66,13 @@ class Names:
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         shapes = {part: [[n, list(s)] for n, s in getattr(self, part).items()] for part in ("prunable", "other")}
-        return {**shapes, "unused": list(self.unused)}
+        tied = {"tied": dict(self.tied)} if self.tied else {}
+        return {**shapes, "unused": list(self.unused), **tied}
 
     def split(self, prunable: Tensor, other: Tensor) -> dict[str, Tensor]:
         """Named tensors of flat ones."""
-        return {**_split(prunable, self.prunable), **_split(other, self.other)}
+        made = {**_split(prunable, self.prunable), **_split(other, self.other)}
+        return made | {name: made[first] for name, first in self.tied.items()}
 
 
 def _split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -175,7 +175,7 @@ class Ticket:
             >>> aceglt.Ticket.load("small.safetensors").predict(data).allclose(ticket.predict(data), atol=1e-2)
             True
         """
-        storage.write_tensors(Path(path), _KIND, FORMAT, *stored.content(self, parts, half))
+        storage.write_tensors(Path(path), _KIND, FORMAT, *stored.written(self, parts, half))
 
     @classmethod
     def load(cls, path: str | Path) -> Ticket:
