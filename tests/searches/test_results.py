@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.nn.functional as F
 from search_samples import graph, search
+from torch import Tensor
 
 from aceglt.numerics.masks import share
 from aceglt.report import RunView
@@ -76,6 +78,22 @@ def test_times_are_the_sum_of_their_phases(results: dict[str, Any]) -> None:
         assert level["seconds"] == pytest.approx(sum(level["phases"].values()))
         assert min(level["phases"].values()) > 0
         assert level["epochs"] == {"select": 12, "retrain": 12}
+
+
+def test_epochs_of_a_training_that_ends_early_are_those_that_were_trained() -> None:
+    """A loss is called once an epoch."""
+    calls: list[int] = []
+
+    def loss(outputs: Tensor, problem: Any) -> Tensor:
+        calls.append(1)
+        logits = outputs[:, problem.train].transpose(1, 2)
+        return F.cross_entropy(logits, problem.y[problem.train].expand(len(outputs), -1), reduction="none").mean(dim=1)
+
+    early = {"method": "random", "seeds": 1, "epochs": 60, "early_stopping": 3, "loss": loss}
+    search(levels=0, **early)
+    dense = len(calls)
+    (level,) = search(levels=1, **early).results["levels"]
+    assert level["epochs"]["retrain"] == len(calls) - 2 * dense < 60
 
 
 def test_winners_are_those_of_the_three_criteria(results: dict[str, Any]) -> None:

@@ -213,8 +213,12 @@ def test_importing_is_cheap() -> None:
 def test_a_dense_model_is_not_finished_where_most_best_epochs_are_among_the_last(
     epochs: int, best: list[int], late: bool
 ) -> None:
-    said = unfinished(epochs, best)
-    assert (said is not None and "dense is not finished" in said) is late
+    for preset, advice in {"default": "(more --epochs, or --preset tuned)", "tuned": "(more --epochs)"}.items():
+        said = unfinished(epochs, best, preset)
+        assert (said is not None) is late
+        if said is not None:
+            assert said.startswith("dense is not finished; its tickets may win for that reason: ")
+            assert said.endswith(advice)
 
 
 def test_holm_by_hand() -> None:

@@ -146,7 +146,7 @@ def test_a_late_best_epoch_is_said(tmp_path: Path) -> None:
         aceglt.load_sweep(tmp_path / "out")
     assert len(tuned.notes) == 2
     assert tuned.notes[1].endswith("tuned.json --epochs 1000")
-    assert tuned.notes[0].startswith("dense is not finished: its best epoch is among the last of 1 with 2 of 2 seeds")
+    assert tuned.notes[0].endswith("its best epoch is among the last of 1 with 2 of 2 seeds (more --epochs)")
 
 
 def test_a_graph_beside_the_folder_is_answered_with_what_to_do(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.csr import stored_bytes
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
-from aceglt.searches.levels import Search
+from aceglt.searches.levels import Search, outputs
 from aceglt.tickets.bench import Allocations
 from aceglt.training import memory as module
 from aceglt.training.fit import fit
@@ -64,7 +64,7 @@ def planner(problem: Problem, runs_at_once: int | None = None, **settings: Any) 
 
 
 def taken(planned: Planner, config: Config, parts: Parts) -> int:
-    """Bytes of tensors at the peak of score training, the data included."""
+    """Bytes of tensors at the peak of score training and of an evaluation, the data included."""
     problem, backbone = planned.problem, planned.backbone
     start, key = backbone.init([0]), rng.keys([0], "test")
     masks = Masks.full(1, Counts(backbone.prunable.size, problem.graph.num_edges))
@@ -84,6 +84,7 @@ def taken(planned: Planner, config: Config, parts: Parts) -> int:
             parts=parts,
             backend=backend,
         )
+        outputs(problem, backbone, start, masks, backend=backend)
     return allocations.peak + sum(t.numel() * t.element_size() for t in data)
 
 
@@ -187,7 +188,7 @@ def test_less_memory_means_fewer_runs_then_checkpointing_then_parts() -> None:
     assert needs == sorted(needs, reverse=True)
     for plan in plans:
         found = planned.plan(int(plan.needed / module.BUDGET) + 1)
-        assert (found.runs_at_once, found.checkpoint_blocks, found.partitions) == steps[plans.index(plan)]
+        assert (found.runs_at_once, found.checkpoint_blocks, found.partitions) == steps[needs.index(plan.needed)]
     assert 4000 / plans[-1].partitions >= 64
 
 
@@ -344,17 +345,17 @@ def test_out_of_memory_the_search_falls_back_once_and_continues(
     data, run = graph(nodes=1200), tmp_path / "run"
     failing(monkeypatch, 1)
     with caplog.at_level(logging.WARNING):
-        result = search(data, out=run, levels=1)
+        result = search(data, out=run, levels=1, hidden=64)
     assert result.config.training.partitions == 4
     assert result.results["levels"][0]["level"] == 1
     assert "memory: out of memory; now 4 partitions" in caplog.text
-    assert search(data, out=run, levels=2).config.training.partitions == 4
+    assert search(data, out=run, levels=2, hidden=64).config.training.partitions == 4
 
 
 def test_out_of_memory_twice_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, 2)
     with pytest.raises(TrainingError, match=r"out of memory \(4 partitions: .*more --partitions"):
-        search(graph(nodes=1200))
+        search(graph(nodes=1200), hidden=64)
 
 
 def test_out_of_memory_with_nothing_left_to_save_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

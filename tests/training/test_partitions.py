@@ -210,6 +210,28 @@ def test_a_search_by_parts_finds_a_ticket_that_evaluates() -> None:
     assert len(aceglt.evaluate(first, search_graph(), seeds=2, device="cpu").ticket.val) == 2
 
 
+@pytest.mark.parametrize("task", ["node", "inductive"])
+@pytest.mark.parametrize("by", ["random", "neighbours"])
+def test_what_is_recorded_is_what_the_ticket_predicts_on_the_whole_graph(by: str, task: str) -> None:
+    data, settings = search_graph(nodes=120), {"partitions": 8, "partition_by": by, "neighbours": 2, "task": task}
+    result = search(data, levels=1, epochs=8, hidden=4, tickets="all", **settings)
+    for run, ticket in enumerate(result.tickets):
+        right = ticket.predict(data).argmax(dim=-1) == data.y
+        recorded = result.results["levels"][0]
+        assert recorded["test"][run] == pytest.approx(float(right[data.test_mask].double().mean()))
+        if task == "node":
+            assert recorded["val"][run] == pytest.approx(float(right[data.val_mask].double().mean()))
+
+
+def test_an_evaluation_records_what_the_search_did() -> None:
+    """Without dropout, it repeats the ticket's training."""
+    data = search_graph(nodes=120)
+    result = search(data, levels=1, epochs=8, hidden=4, dropout=0.0, partitions=8, seeds=1)
+    ticket, recorded = result.tickets[0], result.results["levels"][0]
+    again = aceglt.evaluate(ticket, data, seeds=1, device="cpu").ticket
+    assert (again.val, again.test) == (recorded["val"], recorded["test"])
+
+
 def test_a_contrastive_objective_is_trained_in_parts_too() -> None:
     """Not the cross-entropy of link prediction, which the same problem has as its loss."""
 

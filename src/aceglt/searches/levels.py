@@ -34,6 +34,7 @@ from aceglt.pruning.ranking import Ranking
 from aceglt.pruning.structure import Units, build_units
 from aceglt.searches.observer import Observer, tell
 from aceglt.searches.state import Outcome, Selected, State
+from aceglt.training import processes
 from aceglt.training.fit import Fit, MakeElements, Watch, fit
 from aceglt.training.partitions import WHOLE, Outputs, Parts
 
@@ -136,9 +137,14 @@ class Search:
     def _untrained(self, masks: Masks) -> Fit:
         """The initial weights under masks."""
         params = Params(self.start.prunable * masks.weights, self.start.other)
-        made = outputs(self.problem, self.backbone, params, masks, "val", self.parts, self.backend)
-        val = self.problem.measure(made, "val")
+        val = self._measured(params, masks, "val")
         return Fit(val, torch.zeros(len(val), dtype=torch.int64), params, None)
+
+    def _measured(self, params: Params, masks: Masks, split: Split) -> Tensor:
+        """[S] the metric of trained runs on a split's whole graph, however they were trained."""
+        return self.problem.measure(
+            outputs(self.problem, self.backbone, params, masks, split, backend=self.backend), split
+        )
 
     def _unseen(self, masks: Masks) -> int | None:
         """How many of the test graph's edges that training does not see are alive; None where all are."""
@@ -206,14 +212,15 @@ class Search:
         began, phase = time.monotonic(), RETRAIN if level else "dense"
         result = trained or self._fit(level, masks, self.config.training.epochs, phase, watch=watch)
         assert result.params is not None
+        val = result.val if self.parts.exact else self._measured(result.params, masks, "val")
         test = None
         if self.config.test:
             tell(self.observer, "on_test", level)
-            made = outputs(self.problem, self.backbone, result.params, masks, "test", self.parts, self.backend)
-            test = [float(value) for value in self.problem.measure(made, "test")]
+            test = self._measured(result.params, masks, "test").tolist()
             if not all(map(math.isfinite, test)):
                 raise TrainingError(f"level {level}: {self.problem.metric} on test is {test}, which cannot be recorded")
-        return Outcome(result.val.tolist(), test, result.epoch.tolist(), time.monotonic() - began), result.params
+        read = processes.agreed(val.tolist())  # which may end the search, in all of them alike
+        return Outcome(read, test, result.epoch.tolist(), time.monotonic() - began), result.params
 
     def _fit(
         self,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from aceglt.config import Training
 from aceglt.config.own import is_own
 from aceglt.files.schema import COUNT, FLAG, NUMBER, OBJECT, TEXT, Kind, check
 from aceglt.searches.statistics import (
@@ -130,7 +129,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
     assert state.dense is not None
     c, dense = search.config, state.dense
     levels = [_level(search, record, dense) for record in state.records]
-    warning = unfinished(c.training.epochs, dense.epoch)
+    warning = unfinished(c.training.epochs, dense.epoch, c.preset)
     return {
         "format": 1,
         "finished": finished,
@@ -186,7 +185,7 @@ def _level(search: Search, record: LevelRecord, dense: Readings) -> dict[str, An
         **({} if record.structure is None else {"units": record.structure["units"]}),
         "seconds": record.select_seconds + outcome.seconds,
         "phases": {"select": record.select_seconds, "retrain": outcome.seconds},
-        "epochs": {"select": record.select_epochs, "retrain": _trained(search.config.training, outcome.epoch)},
+        "epochs": {"select": record.select_epochs, "retrain": _trained(search, outcome.epoch)},
         "winning": winning(dense, outcome),
         "fluctuation": record.fluctuation,
         "excerpt": record.excerpt,
@@ -198,7 +197,11 @@ def _mean(counts: Sequence[int]) -> int:
     return int(sum(counts) / len(counts) + 0.5)
 
 
-def _trained(training: Training, best: Sequence[int]) -> int:
-    """Epochs of a training on labels, of the seed that went on longest."""
-    patience = training.early_stopping
-    return training.epochs if patience is None else min(training.epochs, max(best) + patience)
+def _trained(search: Search, best: Sequence[int]) -> int:
+    """Epochs of a training on labels, of the seed that went on longest. An epoch is judged in the next one, and
+    whether a training is over is looked up every few epochs on a GPU."""
+    training, every = search.config.training, search.backend.look_every
+    if training.early_stopping is None:
+        return training.epochs
+    waited = max(best) + training.early_stopping + 1
+    return min(training.epochs, -(-waited // every) * every)

@@ -153,14 +153,15 @@ def enough_patience(levels: Sequence[LevelEntry]) -> int | None:
     return patience if last + patience < len(wins) else None
 
 
-def unfinished(epochs: int, best: Sequence[int]) -> str | None:
+def unfinished(epochs: int, best: Sequence[int], preset: str) -> str | None:
     """What to say of a dense model whose best epochs, one per seed, are mostly among the last ones (5 %)."""
     late = sum(epochs - epoch < max(1, epochs // 20) for epoch in best)
     if 2 * late <= len(best):
         return None
+    advice = "more --epochs" if preset == "tuned" else "more --epochs, or --preset tuned"
     return (
-        f"dense is not finished: its best epoch is among the last of {epochs} with {late} of {len(best)} seeds; its "
-        "tickets may win for that reason (more --epochs, or --preset tuned)"
+        "dense is not finished; its tickets may win for that reason: its best epoch is among the last of "
+        f"{epochs} with {late} of {len(best)} seeds ({advice})"
     )
 
 

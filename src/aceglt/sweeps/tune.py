@@ -276,7 +276,7 @@ class _Trials:
         given = {name: v for name, v in self.given.items() if not (name in PARTS and is_own(v))}
         settings = {**given, **trials[0].values}
         write_json(self.folder.tuned, settings)
-        warning = unfinished(self.base.training.epochs, trials[0].epoch or [])
+        warning = unfinished(self.base.training.epochs, trials[0].epoch or [], self.base.preset)
         notes = [] if warning is None else [warning]
         if self.base.training.epochs < self.usual_epochs:
             notes.append(

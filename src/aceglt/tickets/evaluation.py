@@ -190,9 +190,12 @@ def retrain(
         observer=observer, runs_at_once=runs_at_once, parts=parts,
     )  # fmt: skip
     assert result.params is not None
+    val = result.val
+    if not parts.exact:
+        val = problem.measure(outputs(problem, backbone, result.params, masks, "val"), "val")
     tell(observer, "on_test", step)
-    test = problem.measure(outputs(problem, backbone, result.params, masks, "test", parts), "test")
-    return Readings(result.val.tolist(), test.tolist())
+    test = problem.measure(outputs(problem, backbone, result.params, masks, "test"), "test")
+    return Readings(val.tolist(), test.tolist())
 
 
 def _initial_weights(ticket: Ticket, backbone: Backbone, problem: Problem) -> tuple[Params, Params]:

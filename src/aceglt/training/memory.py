@@ -28,7 +28,7 @@ _PER_WEIGHT = 11.0  # weights, scores, their gradients and Adam's state
 _PER_SCORE = 8.0  # the same of an edge
 _PER_HELD_EDGE = 28.0  # the structure of an evaluated part, which is kept
 _PER_DRAWN_EDGE = 4.0  # the lists that neighbours are drawn from
-_PER_SORTED_EDGE = 56.0  # the structure of all edges, for an exact evaluation, while it is made
+_PER_SORTED_EDGE = 56.0  # the structure of all edges, for an evaluation of the whole graph, while it is made
 _EVALUATED_UNITS = 2.0  # layers of units that such an evaluation holds
 _PER_HELD_WEIGHT = 4.0  # and per edge, of a run that waits for its turn: weights and scores, at first and trained
 _PER_CHOICE = 10.5  # per weight and edge, of all runs: scores are ranked and masks made
@@ -165,11 +165,12 @@ class Planner:
         numbers = (
             _PER_WEIGHT * (backbone.prunable.size + backbone.other.size)
             + _PER_SCORE * graph.num_edges
-            + self._peak(step, part_edges, partitions)
             + 2 * self.problem.out_features * graph.num_nodes
         )
         data = sum(stored_bytes(t) for t in (self.problem.x, graph.edges, graph.edge_attr) if t is not None)
-        total = size * runs * numbers + data + self._arc_tensors(size, runs * part_edges * graph.arcs_per_edge)
+        arcs = runs * part_edges if partitions == 1 else max(runs * part_edges, graph.num_edges)
+        total = size * (runs * numbers + self._peak(runs, step, part_edges, partitions)) + data
+        total += self._arc_tensors(size, arcs * graph.arcs_per_edge)
         if self.problem.device.type == "cuda":
             total *= _GPU_FACTOR
         return int(total)
@@ -201,16 +202,19 @@ class Planner:
             nodes, edges = nodes + reached, edges + reached
         return min(nodes, graph.num_nodes), min(edges, graph.num_edges)
 
-    def _peak(self, step: float, part_edges: float, partitions: int) -> float:
-        """Numbers of a step and of what is held beside it: for evaluation, and to draw neighbours from."""
+    def _peak(self, runs: int, step: float, part_edges: float, partitions: int) -> float:
+        """Numbers of a step of some runs and of what is held beside it, to evaluate parts and to draw neighbours from;
+        or of one run's evaluation on the whole graph."""
         if partitions == 1:
-            return step
-        if self.config.training.partition_by != "neighbours":
-            return step + _PER_HELD_EDGE * part_edges * partitions
+            return runs * step
         graph = (self.problem.view("test") or self.problem).graph
         evaluation = _EVALUATED_UNITS * max(self.backbone.aggregation_widths, default=0) * graph.num_nodes
-        held = (_PER_HELD_EDGE + _PER_DRAWN_EDGE) * graph.num_edges
-        return max(_PER_SORTED_EDGE * graph.num_edges, held + max(evaluation, step))
+        held, sorting = _PER_HELD_EDGE * graph.num_edges, _PER_SORTED_EDGE * graph.num_edges
+        if self.config.training.partition_by != "neighbours":
+            training = runs * (step + _PER_HELD_EDGE * part_edges * partitions)
+            return max(training, sorting, held + evaluation)
+        held += _PER_DRAWN_EDGE * graph.num_edges
+        return max(sorting, held + max(evaluation, step))
 
     def whole_program(self, plan: Plan | None = None) -> int:
         """Bytes of main memory that a process takes which searches on a CPU as a plan, or the first candidate, says."""

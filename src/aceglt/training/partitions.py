@@ -35,8 +35,9 @@ class Parts:
     """How the nodes of a graph are cut. One part is the whole graph.
 
     Training cuts anew at every epoch, in the same way for all runs. Of `random` and `clusters`, edges between two parts
-    do not count, and evaluation is by parts too, always the same, as in DeeperGCN. With `neighbours`, a part is some
-    nodes and what is drawn of their neighbourhood, and evaluation is exact (see `aceglt.training.sampling`).
+    do not count, and a training is validated by parts too, always the same, as in DeeperGCN. With `neighbours`, a part
+    is some nodes and what is drawn of their neighbourhood, and validation is exact (see `aceglt.training.sampling`).
+    Metrics that are recorded are exact with all.
     """
 
     count: int = 1
@@ -55,7 +56,7 @@ class Parts:
 
     @property
     def exact(self) -> bool:
-        """Whether outputs are made on the whole graph."""
+        """Whether a training is validated on the whole graph."""
         return self.count == 1 or self.sampled
 
     def steps(self, graph: Graph, epoch: int | Tensor) -> list[list[Part]]:
