@@ -105,6 +105,12 @@ def test_a_file_larger_than_any_of_ours_is_not_read_whole(tmp_path: Path, monkey
     assert sum(map(len, tail(tmp_path / "huge"))) <= 1 << 20
 
 
+def test_what_is_allowed_is_not_allocated_for_a_small_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").write_text("{}")
+    monkeypatch.setenv("ACEGLT_READ_GIB", "999999")  # 64 TiB of text
+    assert read_regular(tmp_path / "small") == b"{}"
+
+
 def test_a_claim_is_held_against_the_size_of_its_file() -> None:
     check_claim(200 << 20, 10, "small", DataError)
     check_claim(16 << 30, 1 << 30, "large", DataError)

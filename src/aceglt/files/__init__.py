@@ -134,7 +134,8 @@ def read_regular(path: Path) -> bytes:
     """The content of a regular file that is no larger than what we write; OSError where it is not such."""
     check_regular(path)
     with open(path, "rb") as file:
-        content = file.read(text_bytes() + 1)
+        there = max(os.fstat(file.fileno()).st_size, 1 << 16)  # read allocates what it is asked for
+        content = file.read(min(there, text_bytes()) + 1)
     if len(content) > text_bytes():
         raise OSError(errno.EFBIG, f"larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more", str(path))
     return content
