@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ogb_samples
+import planetoid_samples
 import pytest
 import torch
 from search_samples import Stop, command, environment, files, npz, search
@@ -21,7 +23,7 @@ from ticket_samples import random_ticket
 from typer.testing import CliRunner
 
 import aceglt
-from aceglt import cli, runner
+from aceglt import cli, datasets, runner
 from aceglt.backbones import Params
 from aceglt.cli.shell import Terminal
 from aceglt.errors import ConfigError, DataError, RunError, TicketError, TrainingError
@@ -140,6 +142,49 @@ def test_a_report_never_overwrites_what_it_is_made_of(run: Path) -> None:
     for name in ("results.json", "config.json", "final", "tickets/level_01_seed_0.safetensors"):
         assert "is what the command reads" in refused("report", run, "-o", run / name)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_never_overwrites_the_searches_of_a_sweep_nor_what_was_measured(run: Path, tmp_path: Path) -> None:
+    (one := tmp_path / "swept" / "runs" / "one").parent.mkdir(parents=True)
+    run.rename(one)
+    for path in (tmp_path / "swept" / "grid.json", tmp_path / "swept" / "sweep.json", one / "savings.json"):
+        path.write_text("{}")
+    before = {path: path.read_bytes() for path in (tmp_path / "swept").rglob("*") if path.is_file()}
+    for name in ("grid.json", "sweep.json", "runs/one/results.json", "runs/one/config.json", "runs/one/savings.json"):
+        assert "is what the command reads" in refused("report", tmp_path / "swept", "--out", tmp_path / "swept" / name)
+    assert "is what the command reads" in refused("report", one, "--out", one / "savings.json")
+    assert {path: path.read_bytes() for path in (tmp_path / "swept").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("dataset", ["cora", "amazon-photo", "ogbn-arxiv"])
+def test_raw_files_of_a_graph_are_not_overwritten(
+    dataset: str, ticket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ACEGLT_DATA", raising=False)
+    if dataset == "cora":
+        (place := tmp_path / "Cora/raw").mkdir(parents=True)
+        made = {f"ind.cora.{part}": content for part, content in planetoid_samples.raw().items()}
+    elif dataset == "amazon-photo":
+        (place := tmp_path / dataset).mkdir()
+        made = {"amazon_electronics_photo.npz": b"not even an archive"}
+    else:
+        place = ogb_samples.arxiv(tmp_path)
+        made = {name: (place / name).read_bytes() for name in ("raw/edge.csv.gz", "split/time/valid.csv.gz")}
+    for name, content in made.items():
+        (place / name).write_bytes(content)
+    for name in made:
+        line = "--dataset", dataset, "--data-root", tmp_path
+        assert "is what the command reads" in refused("predict", ticket, *line, "--out", place / name)
+        assert "is what the command reads" in refused("bench", ticket, *line, "--json", place / name)
+    assert {name: (place / name).read_bytes() for name in made} == made
+
+
+def test_a_link_in_place_of_a_lock_leaves_what_it_leads_to(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (run / ".lock").unlink()
+    (run / ".lock").symlink_to(tmp_path / "precious")
+    search(out=run, tickets="all")
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_another_choice_of_tickets_is_refused_and_removes_nothing(run: Path) -> None:
@@ -330,6 +375,29 @@ def test_what_only_a_ticket_names_is_neither_downloaded_nor_made_at_any_size(
         forged.load_data()
 
 
+@pytest.mark.parametrize("dataset", ["Cora", "ogbn-arxiv", "amazon-photo"])
+def test_what_only_a_file_of_settings_names_is_not_downloaded(
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ACEGLT_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for module in (datasets.planetoid, datasets.ogb, datasets.collections):
+        monkeypatch.setattr(module, "_download", lambda name: pytest.fail("it is downloaded"))
+    (tmp_path / "tuned.json").write_text(json.dumps({"dataset": dataset}))
+    line = "search", "--config", tmp_path / "tuned.json", "--out", tmp_path / "run"
+    assert f"name it yourself: --dataset {dataset.lower()}" in refused(*line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_that_is_here_is_searched_whoever_names_it(tmp_path: Path) -> None:
+    (tmp_path / "tuned.json").write_text(json.dumps({"dataset": str(npz(tmp_path))}))
+    line = ["--config", "tuned.json", "--epochs", "1", "--hidden", "2", "--levels", "1", "--seeds", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        result = CliRunner().invoke(cli.app, ["search", *line, "--device", "cpu", "--out", "run"])
+    assert result.exit_code == 0, result.output
+
+
 def test_a_damaged_search_does_not_keep_a_sweep_from_its_report(
     run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -395,6 +463,25 @@ def test_ones_own_code_is_named_and_shown(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        ("report", "LOOP"), ("compare", "LOOP", "LOOP", "--out", "OUT"), ("show", "LOOP"), ("export", "TICKET", "LOOP"),
+        ("bench", "TICKET", "--dataset", "GRAPH", "--json", "LOOP", "--plot", "LOOP"),
+        ("search", "--dataset", "~nobody-is-called-that/x.npz", "--out", "OUT"),
+        ("search", "--dataset", "nothing", "--data-root", "~nobody-is-called-that", "--out", "OUT"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_link_to_itself_and_the_home_of_nobody_are_refused_in_one_line(
+    line: tuple[str, ...], ticket: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    names = {"LOOP": tmp_path / "loop", "TICKET": ticket, "GRAPH": npz(tmp_path), "OUT": tmp_path / "out"}
+    assert "unexpected" not in refused(*(names.get(word, word) for word in line))
+    assert files(tmp_path) <= {"loop", "ticket", "tiny.npz"}
+
+
+@pytest.mark.parametrize(
     "problem", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")], ids=str
 )
 def test_memory_shortage_is_called_that_and_no_file_is_blamed(
@@ -435,6 +522,8 @@ def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(ticket: Path, m
         ({"WORLD_SIZE": "2"}, "cannot meet"),
         ({"WORLD_SIZE": "2", "RANK": "-1"}, "cannot meet"),
         ({"ACEGLT_READ_GIB": "x"}, "ACEGLT_READ_GIB"),
+        ({"ACEGLT_READ_GIB": "1e200"}, "ACEGLT_READ_GIB"),
+        ({"ACEGLT_READ_GIB": "1e300"}, "ACEGLT_READ_GIB"),
     ],
 )
 def test_variables_of_launchers_are_refused_in_one_line(

@@ -352,9 +352,9 @@ def test_more_may_be_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         load_npz(path)
     monkeypatch.setenv("ACEGLT_READ_GIB", "0.1")
     assert load_npz(path).num_nodes == 4
-    for wrong in ("much", "-1", "nan", "inf"):
+    for wrong in ("much", "-1", "nan", "inf", "1e200", "1e300"):
         monkeypatch.setenv("ACEGLT_READ_GIB", wrong)
-        with pytest.raises(ConfigError, match="ACEGLT_READ_GIB must be a number of GiB above 0, found"):
+        with pytest.raises(ConfigError, match="ACEGLT_READ_GIB must be a number of GiB above 0 and below 1e6, found"):
             load_npz(path)
 
 

@@ -67,6 +67,13 @@ def test_stdout_is_written_to_be_it_a_file(kind: str, tmp_path: Path) -> None:
     assert found == b"first\nsecond\nthird\n"
 
 
+def test_stderr_that_is_a_file_is_written_to(tmp_path: Path) -> None:
+    code = "import aceglt.files, pathlib, sys; print('first', file=sys.stderr); aceglt.files.write_atomic(pathlib.Path('/dev/stderr'), b'second\\n'); print('third', file=sys.stderr)"  # noqa: E501
+    with open(tmp_path / "log", "wb") as file:
+        subprocess.run([sys.executable, "-c", code], stderr=file, env=environment(), check=True)
+    assert (tmp_path / "log").read_bytes() == b"first\nsecond\nthird\n"
+
+
 def test_an_output_that_is_an_input_or_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "input").write_text("")
     (tmp_path / "link").symlink_to("input")
@@ -96,6 +103,12 @@ def test_a_file_larger_than_any_of_ours_is_not_read_whole(tmp_path: Path, monkey
     with pytest.raises(OSError, match="larger than 16 MiB; ACEGLT_READ_GIB allows more"):
         read_regular(tmp_path / "huge")
     assert sum(map(len, tail(tmp_path / "huge"))) <= 1 << 20
+
+
+def test_what_is_allowed_is_not_allocated_for_a_small_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").write_text("{}")
+    monkeypatch.setenv("ACEGLT_READ_GIB", "999999")  # 64 TiB of text
+    assert read_regular(tmp_path / "small") == b"{}"
 
 
 def test_a_claim_is_held_against_the_size_of_its_file() -> None:

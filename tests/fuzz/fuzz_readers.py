@@ -606,10 +606,11 @@ GOOD: dict[str, Sequence[str]] = {
     "--signal": ["teacher", "labels"],
     "--seeds": ["2", "0,4", "5-7", "0-999999999", "9-1", "1001", "0,0"],
     "--device": ["cpu", "auto", "cuda:7", "meta", "mps", "xla", "cpu:9"],
-    "--data-root": ["."],
+    "--data-root": [".", "~nobody-is-called-that", "loop"],
     "--tickets": ["best", "all", "none"],
-    "--out": ["out", "tiny.npz", "tiny.npz/x", ".", "ticket", "pipe", "null", "link", "/dev/full"],
-    "--json": ["out.json", "tiny.npz", "ticket", "pipe", "null", "link"],
+    "--out": ["out", "tiny.npz", "tiny.npz/x", ".", "ticket", "pipe", "null", "link", "loop", "/dev/full",
+              "run/results.json", "run/savings.json", "many/sweep.json", "many/runs/one/results.json"],
+    "--json": ["out.json", "tiny.npz", "ticket", "pipe", "null", "link", "loop"],
     "--precision": ["float32", "bfloat16"],
     "--score-epoch": ["best", "last"],
     "--loss": ["mine:loss"],
@@ -636,11 +637,11 @@ GOOD: dict[str, Sequence[str]] = {
     "--plot": ["plot.html", "ticket", "pipe", "null"],
     "--repeats": ["1"],
     "--cell": ["citeseer", "x"],
-}
+}  # fmt: skip
 """Values that an option takes; of all others, numbers."""
 
 COMMANDS = {"search": [], "show": ["ticket"], "evaluate": ["ticket"], "predict": ["ticket", "--out", "csv"],
-            "export": ["ticket", "served"], "datasets": [], "report": ["run"], "tune": ["--out", "tuned"],
+            "export": ["ticket", "served"], "datasets": [], "report": ["run", "many"], "tune": ["--out", "tuned"],
             "sweep": ["grid.toml", "--out", "swept"], "compare": ["run", "results.json", "--out", "compared"],
             "bench": ["ticket", "--repeats", "1"], "reproduce": ["--list"]}  # fmt: skip
 """Commands with the arguments that they need."""
@@ -683,6 +684,11 @@ def desk() -> Path:
     os.mkfifo(folder / "pipe")
     (folder / "null").symlink_to("/dev/null")
     (folder / "link").symlink_to("linked")
+    (folder / "loop").symlink_to("loop")
+    (folder / "run/savings.json").write_text("{}")
+    shutil.copytree(folder / "run", folder / "many/runs/one")
+    for name in ("grid.json", "sweep.json"):
+        (folder / "many" / name).write_text("{}")
     return folder
 
 
@@ -690,7 +696,9 @@ def kept() -> tuple[Any, ...]:
     """What no command may change: its inputs, and what is no file."""
     special = [(desk() / "pipe").is_fifo(), (desk() / "null").is_symlink(), (desk() / "link").is_symlink()]
     inputs = ["ticket", "tiny.npz", "grid.toml", "pairs.csv", "results.json", "tuned.json"]
-    inputs += [f"run/{name}" for name in FILES if name != "events.jsonl"]
+    runs = ("run", "many/runs/one")
+    inputs += [f"{run}/{name}" for run in runs for name in (*FILES, "savings.json") if name != "events.jsonl"]
+    inputs += ["many/grid.json", "many/sweep.json"]
     return *special, Path("/dev/null").is_char_device(), *((desk() / name).read_bytes() for name in inputs)
 
 
@@ -732,6 +740,7 @@ VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACEGLT_READ_GIB", "ACEGLT_DATA
 
 def process_inputs() -> Inputs:
     """(type of number, mode, variables, threads)"""
+    finished_run()
     for seed in range(2):
         noisy_alone(seed)  # here: what is loaded once is no answer to an input
     texts = st.one_of(st.sampled_from([text for text in TEXTS if "\0" not in text]), st.sampled_from(NUMBERS).map(str))
@@ -757,6 +766,7 @@ def read_process(given: tuple[torch.dtype, str, Mapping[str, str], int]) -> None
         torch.set_default_dtype(dtype)
         try:
             with MODES[mode]():
+                RunDir(finished_run()).read_config()
                 if threads == 1:
                     found = [noisy_search(0)]
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -43,7 +44,7 @@ def search(
       aceglt search --method ace -m rounds=6 -m exchange=0.05
     """
     with importing():
-        from aceglt import runner
+        from aceglt import datasets, runner
         from aceglt.config import resolve
         from aceglt.config.own import take
         from aceglt.methods.build import build_method
@@ -52,9 +53,12 @@ def search(
         from aceglt.sweeps.tune import read_settings
         from aceglt.training import processes
 
+    named = config_file is None or "dataset" in settings
     settings = settings if config_file is None else read_settings(config_file, settings)
     names, own = take(settings)
     config = resolve(**names)
+    if not named:
+        datasets.check_here(config.dataset, data_root)
     path = out or Path(default_name(config))
     with SearchProgress(errors, config, build_method(config, own)) as progress:
         result = runner.search(
@@ -186,14 +190,13 @@ def show(path: Path, *, levels: bool = False) -> None:
 def report(runs: list[Path], *, out: Path | None = None, static: Path | None = None, format: str = "svg") -> None:
     """Write one self-contained page about a run, or about several, or a sweep's, side by side."""
     from aceglt.files import check_output
-    from aceglt.report import load_runs, write_report
+    from aceglt.report import files_of, load_runs, write_report
     from aceglt.report.static import check_static, write_static
-    from aceglt.runs.directory import RunDir
 
     if static is not None:
         check_static(format)
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    check_output(path, [file for run in runs for file in RunDir(run).inputs()])
+    check_output(path, files_of(runs))
     views = load_runs(runs, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_report(views, path)
@@ -204,12 +207,11 @@ def report(runs: list[Path], *, out: Path | None = None, static: Path | None = N
 
 def _inputs(ticket: Path, dataset: str = "", data_root: Path | None = None) -> list[str | Path]:
     """What a command about a ticket, or a run's best one, reads."""
-    from aceglt.datasets import find_file
+    from aceglt.datasets import files_of
     from aceglt.runs.directory import RunDir
 
     ticket = _file_of(ticket)
-    graph = find_file(dataset.lower(), data_root) or dataset
-    return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), graph]
+    return [*(RunDir(ticket).inputs() if ticket.is_dir() else [ticket]), *files_of(dataset, data_root)]
 
 
 def _file_of(path: Path) -> Path:
@@ -321,7 +323,7 @@ def bench(
     for path in (json_file, plot):
         if path is not None:
             check_output(path, _inputs(ticket, dataset or loaded.config.dataset, data_root))
-    if json_file is not None and plot is not None and json_file.resolve() == plot.resolve():
+    if json_file is not None and plot is not None and os.path.realpath(json_file) == os.path.realpath(plot):
         raise ConfigError(f"--json and --plot are both {plot}; name two files")
     result = benchmark(loaded, loaded.load_data(dataset, data_root), device=device, repeats=repeats, backbone=backbone)
     print_benchmark(console, result)

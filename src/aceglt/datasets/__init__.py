@@ -13,7 +13,7 @@ from aceglt.datasets import collections, ogb, planetoid, synthetic
 from aceglt.datasets.base import GraphData, LinkData
 from aceglt.datasets.npz import load_npz, save_npz
 from aceglt.datasets.planetoid import load_citeseer, load_planetoid
-from aceglt.datasets.roots import roots
+from aceglt.datasets.roots import allowed, roots
 from aceglt.datasets.synthetic import nodes_of_synthetic
 from aceglt.errors import DataError
 
@@ -129,6 +129,35 @@ def find_file(name: str, data_root: str | Path | None = None) -> Path | None:
     return next((file for file in files if os.path.isfile(file)), None)
 
 
+def _raw(name: str) -> Any:
+    """The module that reads raw files of this name, and downloads them; None where there are none to download."""
+    if name == "citeseer":
+        return None
+    if name in ogb.RELEASES:
+        return ogb
+    if name in planetoid.FOLDERS:
+        return planetoid
+    return collections if name in collections.COLLECTIONS else None
+
+
+def files_of(name_or_path: str, data_root: str | Path | None = None) -> list[Path]:
+    """The files that `read` reads, as far as they are there."""
+    name = name_or_path.lower()
+    if (file := find_file(name, data_root)) is not None:
+        return [file]
+    source = _raw(name)
+    folder = source.find_raw(name, data_root) if source else None
+    return [Path(name_or_path)] if folder is None else [folder / file for file in source.raw_names(name)]
+
+
+def check_here(name_or_path: str, data_root: str | Path | None = None) -> None:
+    """Raise DataError where `read` would download it: only a file names it, and not the user."""
+    name = name_or_path.lower()
+    source = _raw(name)
+    if source and find_file(name, data_root) is None and source.find_raw(name, data_root) is None:
+        allowed(False, source.cache_folder, name)
+
+
 def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]]:
     """List (name, present, where) of each known dataset, and of other files among the graphs; where an absent one will
     be downloaded to."""
@@ -140,7 +169,7 @@ def available(data_root: str | Path | None = None) -> list[tuple[str, bool, str]
         elif name in here:
             listing.append((name, True, here[name]))
         else:
-            source: Any = ogb if name in ogb.RELEASES else planetoid if name in planetoid.FOLDERS else collections
+            source = _raw(name)
             folder = source.find_raw(name, data_root)
             listing.append((name, folder is not None, str(folder or source.cache_folder(name))))
     return listing

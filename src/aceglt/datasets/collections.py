@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,11 @@ def load_collection(name: str, data_root: str | Path | None = None, download: bo
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{folder}: the raw files of {name} cannot be read ({reason[:200]})") from error
     return graph_of(name, folder, arrays)
+
+
+def raw_names(name: str) -> Sequence[str]:
+    """Return the names of the raw files of `name`."""
+    return COLLECTIONS[name].files
 
 
 def cache_folder(name: str) -> Path:

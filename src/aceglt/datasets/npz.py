@@ -10,6 +10,7 @@ ignored.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def load_npz(path: str | Path) -> GraphData:
     Nothing is unpickled. Raises `DataError`, naming the file and the array, for a file that is missing,
     damaged or too big, and for arrays that are missing, of the wrong type or shape, or contradict each other.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     _check_kind(path)
     return graph_of(path.stem, path, read_arrays(path, _COSTS))
 
@@ -61,7 +62,7 @@ def save_npz(path: str | Path, data: Any) -> None:
     """
     if isinstance(data, str | Path):
         raise DataError("save_npz takes the path first, then the data: save_npz('graph.npz', data)")
-    path, tensors = Path(path).expanduser(), {}
+    path, tensors = Path(os.path.expanduser(path)), {}
     for name in ("x", "edge_index", "y", *_MASKS, *_EDGES):
         if isinstance(values := getattr(data, name, None), torch.Tensor):
             tensors[name] = values.detach().cpu()

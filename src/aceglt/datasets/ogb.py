@@ -71,6 +71,11 @@ def load_ogb(name: str, data_root: str | Path | None = None, download: bool = Tr
     return reader.link_data() if name == "ogbl-collab" else reader.node_data()
 
 
+def raw_names(name: str) -> list[str]:
+    """Return the names of the files of `name`, older ones too."""
+    return [*RELEASES[name].files, *_OLD_NAMES.values()]
+
+
 def cache_folder(name: str) -> Path:
     """Return the folder that a download goes to."""
     return cache_root() / "ogb" / _folder(name)

@@ -23,7 +23,7 @@ def cache_root() -> Path:
 def roots(data_root: str | Path | None = None) -> list[Path]:
     """Return the folders to search, first one first: `data_root`, `$ACEGLT_DATA`, the cache."""
     named = [data_root, os.environ.get("ACEGLT_DATA")]
-    return [Path(root).expanduser() for root in named if root] + [cache_root()]
+    return [Path(os.path.expanduser(root)) for root in named if root] + [cache_root()]
 
 
 def first_folder(data_root: str | Path | None, layouts: Iterable[str], complete: Callable[[Path], bool]) -> Path | None:

@@ -36,7 +36,8 @@ _UMASK = _umask()  # which temporary files ignore; to read it is to change it, f
 def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
     """Write to a temporary name beside the file, then rename: a reader sees the old content or the new, whole.
 
-    Only files are replaced. What a link leads to is, in place of the link; stdout, devices and pipes are written to.
+    Only files are replaced. What a link leads to is, in place of the link; what the program prints to, devices and
+    pipes are written to.
     """
     with _naming(path):
         if _is_special(path):
@@ -59,25 +60,32 @@ def write_atomic(path: Path, content: bytes, umask: int = _UMASK) -> None:
 
 def is_stdout(path: Path) -> bool:
     """Whether this names what the program prints to, be it a file."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(1))
-    except OSError:
-        return False
+    return _stream(path) == 1
+
+
+def _stream(path: Path) -> int | None:
+    """The number of the stream, stdout or stderr, that this names."""
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(os.stat(path), os.fstat(number)):
+                return number
+    return None
 
 
 def _is_special(path: Path) -> bool:
     """Whether there is something that a rename must not replace."""
     try:
-        return is_stdout(path) or not stat.S_ISREG(os.stat(path).st_mode)
+        return _stream(path) is not None or not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         return False
 
 
 def _write_through(path: Path, content: bytes) -> None:
-    """Write to stdout, a device or a pipe that somebody reads; disks, sockets and folders are refused."""
-    if is_stdout(path):
+    """Write to a stream, a device or a pipe that somebody reads; disks, sockets and folders are refused."""
+    if (stream := _stream(path)) is not None:
         sys.stdout.flush()
-        handle = os.dup(1)
+        sys.stderr.flush()
+        handle = os.dup(stream)
     else:
         mode = os.stat(path).st_mode
         if not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
@@ -126,7 +134,8 @@ def read_regular(path: Path) -> bytes:
     """The content of a regular file that is no larger than what we write; OSError where it is not such."""
     check_regular(path)
     with open(path, "rb") as file:
-        content = file.read(text_bytes() + 1)
+        there = max(os.fstat(file.fileno()).st_size, 1 << 16)  # read allocates what it is asked for
+        content = file.read(min(there, text_bytes()) + 1)
     if len(content) > text_bytes():
         raise OSError(errno.EFBIG, f"larger than {text_bytes() >> 20} MiB; {VARIABLE} allows more", str(path))
     return content
@@ -151,8 +160,8 @@ def _allowance() -> int:
         allowed = float(os.environ.get(VARIABLE, _ALLOWANCE))
     except ValueError:
         allowed = math.nan
-    if not 0 < allowed < math.inf:
-        raise ConfigError(f"{VARIABLE} must be a number of GiB above 0, found {os.environ[VARIABLE]!r}")
+    if not 0 < allowed < 1e6:
+        raise ConfigError(f"{VARIABLE} must be a number of GiB above 0 and below 1e6, found {os.environ[VARIABLE]!r}")
     return int(allowed * 2**30)
 
 

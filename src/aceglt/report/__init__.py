@@ -14,7 +14,9 @@ from aceglt.report.page import render
 from aceglt.report.view import NAMING, RunView, distinct_names
 from aceglt.runs.directory import RunDir, is_run, results_of
 
-__all__ = ["NAMING", "ReportUnavailable", "RunView", "distinct_names", "load_runs", "plotly_js", "write_report"]
+__all__ = [
+    "NAMING", "ReportUnavailable", "RunView", "distinct_names", "files_of", "load_runs", "plotly_js", "write_report",
+]  # fmt: skip
 
 
 class ReportUnavailable(AcegltError):  # noqa: N818
@@ -54,7 +56,7 @@ def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
         RunError: a run has no results yet, or it is damaged, or all of a sweep are.
     """
     runs = [(run, given) for given in paths for run in _runs_in(given)]
-    if len({run.resolve() for run, _ in runs}) < len(runs):
+    if len({os.path.realpath(run) for run, _ in runs}) < len(runs):
         raise ConfigError("a run directory is given twice; name each once")
     views = []
     for run, given in runs:
@@ -65,6 +67,13 @@ def load_runs(paths: Sequence[Path], folder: Path) -> list[RunView]:
                 raise
             logging.getLogger("aceglt").warning("left out: %s", problem)
     return distinct_names(views)
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """What a report of runs and sweeps is made of."""
+    folders = [folder for path in paths for folder in (path, *path.glob("runs/*"))]
+    sweeps = [path / name for path in paths for name in ("grid.json", "sweep.json")]
+    return [*sweeps, *(file for folder in folders for file in RunDir(folder).inputs())]
 
 
 def _runs_in(path: Path) -> list[Path]:

@@ -70,7 +70,7 @@ class LockedFolder:
     def _hold(self, locked: Path) -> None:
         """Hold the folder until it is released or the process ends; RunInUse where another one holds it."""
         check_regular(locked)
-        self._lock = open(locked, "w")  # noqa: SIM115
+        self._lock = open(locked, "a")  # noqa: SIM115  (where it is a link, what that leads to is not cut)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -141,7 +141,7 @@ class RunDir(LockedFolder):
 
     def inputs(self) -> list[Path]:
         """What a report is made of."""
-        known = (self.config, self.environment, self.results, self.events, self.checkpoint, self.final)
+        known = (self.config, self.environment, self.results, self.events, self.checkpoint, self.final, self.savings)
         return [*known, *self.tickets.glob("*")]
 
     def saved_tickets(self, seeds: Collection[int]) -> dict[Path, int]:

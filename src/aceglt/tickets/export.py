@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,7 @@ def write_folder(ticket: Ticket, out: str | Path, format: str, made: Callable[[]
             "graph; search again, or use apply and predict"
         )
     path = Path(out)
-    if path.exists():
+    if os.path.lexists(path):
         raise RunError(f"{path} exists already; choose another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
