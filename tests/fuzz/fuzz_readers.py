@@ -250,7 +250,8 @@ def npz_inputs() -> Inputs:
     sparse = {**arrays, **parts}
     del sparse["x"]
     several = {**arrays, "y": np.eye(12, 3)[np.arange(12) % 3]}
-    return st.sampled_from([arrays, weighted, sparse, several]).flatmap(npz_of)
+    unsplit = {name: arrays[name] for name in ("x", "edge_index", "y")}
+    return st.sampled_from([arrays, weighted, sparse, several, unsplit]).flatmap(npz_of)
 
 
 def use_graph(data: Any) -> None:

@@ -102,6 +102,12 @@ def test_every_class_has_a_training_node_however_rare_it_is() -> None:
         assert {0, 1, 2, 3} <= set(train)
 
 
+def test_what_classes_are_called_does_not_matter_for_shares() -> None:
+    """Nor does memory: a class of 2⁶² would take all there is."""
+    called = torch.tensor([2**62, 5, 7, 2**40])[Y]
+    assert nodes_of(share_split(called, 0, 0.5, 0.25, "mine")) == nodes_of(share_split(Y, 0, 0.5, 0.25, "mine"))
+
+
 def test_shares_may_be_drawn_where_nodes_have_several_labels() -> None:
     y = torch.ones(10, 2)
     y[3] = torch.nan

@@ -77,8 +77,8 @@ def share_split(y: Tensor, seed: int, train: float, val: float, name: str) -> di
     nodes = ((y >= 0) if y.dim() == 1 else ~y.isnan().all(dim=1)).nonzero().squeeze(1)
     order = nodes[rng.uniform_at(rng.keys([seed], "split", "shares"), nodes)[0].argsort()]
     if y.dim() == 1:  # the first of each class to the front
-        classes = y[order].long()
-        first = torch.full((int(y.max()) + 1 if len(order) else 0,), len(order))
+        found, classes = y[order].unique(return_inverse=True)
+        first = torch.full((len(found),), len(order))
         first = first.scatter_reduce(0, classes, torch.arange(len(order)), "amin")
         order = order[(~torch.isin(torch.arange(len(order)), first)).int().argsort(stable=True)]
     counts = [round(train * len(order)), round(val * len(order))]
