@@ -61,6 +61,16 @@ def test_every_level_of_a_search_is_timed(monkeypatch: pytest.MonkeyPatch) -> No
     assert measured["ratio"] > 0
 
 
+def test_levels_that_remove_units_are_timed(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "EPOCHS", 1)
+    search, asked = levels.aceglt.search, []
+    monkeypatch.setattr(
+        levels.aceglt, "search", lambda **settings: asked.append(settings) or search(**settings, hidden=8)
+    )
+    benchmarks.main(["levels", "--levels", "2", "--structure", "units"])
+    assert [(settings["method"], settings["structure"]) for settings in asked] == [("ugs", "units"), ("ace", "units")]
+
+
 def test_exponents_are_slopes_from_a_hundred_thousand_edges_on() -> None:
     rows = [{"edges": 10**k, "ms": 2.0 * 10**k, "mib": 3.0 * 10 ** (0.5 * k)} for k in (5, 6, 7)]
     assert growth.exponents([{"edges": 10**4, "ms": 1e9, "mib": 1e9}, *rows]) == {"ms": 1.0, "mib": 0.5}
