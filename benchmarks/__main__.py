@@ -54,6 +54,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", help="numbers of runs, such as 1,10 (default: 1,2 on a CPU, 1,10 on a GPU)")
     parser.add_argument("--signals", default="labels", help="of the searches, such as labels,teacher")
     parser.add_argument("--levels", type=int, default=20)
+    parser.add_argument("--structure", help="of the searches, such as units (default: single weights)")
     parser.add_argument("--edges", default="10000,100000,1000000,10000000", help="sizes of the synthetic graphs")
     parser.add_argument("--json", type=Path, help="write the figures and the machine's description there")
     parser.add_argument("--plots", type=Path, help="draw the figures into this folder (needs matplotlib)")
@@ -94,7 +95,9 @@ def _levels(options: argparse.Namespace, machine: dict[str, Any]) -> list[dict[s
 
     runs = int(options.runs.split(",")[-1]) if options.device != "cpu" else 1
     searches = [
-        alone(levels.measure, method, signal, runs, options.levels, options.data_root, options.device)
+        alone(
+            levels.measure, method, signal, runs, options.levels, options.data_root, options.device, options.structure
+        )
         for signal in options.signals.split(",")
         for method in ("ugs", "ace")
     ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from aceglt import datasets
 from aceglt.backbones import build
+from aceglt.backbones.base import Backbone
+from aceglt.backends import choose
 from aceglt.backends.base import ScoreTraining
 from aceglt.config import Training
 from aceglt.numerics import rng
@@ -55,8 +58,26 @@ def measure(name: str, backbone_name: str, runs: int, rates: dict[str, float], *
             least = floor.work(problem, backbone, "soft" in options).floor_ms(rates, runs)
             prefix = "teacher_" if "soft" in options else ""
             row |= {f"{prefix}floor_ms": round(least, 2), f"{prefix}over_floor": round(row[kind] / least, 1)}
+    if device == "cpu" and "teacher_floor_ms" in row:
+        least = floor.work(problem, backbone, True).floor_ms(rates, runs, gathers(problem, backbone))
+        row |= {"gathers_floor_ms": round(least, 2), "teacher_over_gathers": round(row["teacher_ms"] / least, 1)}
     row["peak_mib"] = peak_mib(device)
     return row
+
+
+def gathers(problem: Problem, backbone: Backbone) -> float:
+    """Seconds that the sparse products of a first layer take alone on a CPU, in an epoch with the teacher's signal:
+    with sparse features for units and for the weight's gradient; along the arcs forward, back, and for their scores."""
+    backend, graph = choose(problem.device), problem.graph
+    features, units = backend.features(problem.features), backbone.chain[0].units
+    batch = graph.batch(graph.edges.new_ones(1, graph.num_edges).bool(), backbone.self_loops, backend.kernels)
+    arcs, of_nodes = batch.csr(torch.ones(batch.num_arcs)), torch.rand(graph.num_nodes, units)
+    along = partial(backend.kernels.product, arcs, of_nodes)
+    passes = [along, along, partial(backend.kernels.inner, batch, of_nodes, of_nodes)]
+    if features.csr is not None:
+        weight = torch.rand(1, features.shape[1], units)
+        passes += [partial(features.product, weight), partial(features.gradient, of_nodes.unsqueeze(0))]
+    return sum(fastest(each, "cpu", 10) for each in passes)
 
 
 def measure_reference(name: str, **where: Any) -> dict[str, Any]:

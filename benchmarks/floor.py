@@ -13,6 +13,10 @@ teacher's signal all nodes; then validation shares the first layer with it.
   is written: 17 for each weight. What a layer multiplies and what it sums is written and read once, (m + n)·H, and in
   training so are the gradients of both. Features are read in every pass over them, sparse ones with their columns; soft
   targets once.
+
+A product with a sparse matrix reads a row of the other for each of its entries, out of caches that hold more or less of
+it, and the rate of a large copy says nothing of that. So on a CPU a second floor takes as given what such products of
+the first layer take alone, from caches as warm as they get (`epoch.gathers`), and the update before or after them.
 """
 
 from __future__ import annotations
@@ -35,10 +39,15 @@ class Work:
     others: int
     """Operations beside them."""
     bytes: int
+    update: int
+    """Bytes of the update alone."""
 
-    def floor_ms(self, rates: dict[str, float], runs: int) -> float:
+    def floor_ms(self, rates: dict[str, float], runs: int, gathers: float = 0.0) -> float:
+        """With the seconds that sparse products take at least, which neither begin before the update nor end after the
+        next one."""
         computed = self.products / rates["products_per_s"] + self.others / rates["operations_per_s"]
-        return runs * max(computed, self.bytes / rates["bytes_per_s"]) * 1e3
+        in_turn = self.update / rates["bytes_per_s"] + gathers
+        return runs * max(computed, self.bytes / rates["bytes_per_s"], in_turn) * 1e3
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,8 @@ class _Count:
 
 def work(problem: Problem, backbone: Backbone, teacher: bool = False) -> Work:
     """Of an epoch that trains scores on labels, or on the teacher's signal."""
-    first, products, others, numbers = backbone.chain[0], 0, 0, 17 * backbone.prunable.size
+    update = 17 * backbone.prunable.size
+    first, products, others, numbers = backbone.chain[0], 0, 0, update
     for training in (True, False):
         blocks, features = _read(problem, backbone, training, teacher)
         for number, stage in enumerate(backbone.chain):
@@ -74,7 +84,7 @@ def work(problem: Problem, backbone: Backbone, teacher: bool = False) -> Work:
             numbers += 2 * kept * count.numbers
     if teacher:
         numbers += problem.graph.num_nodes * problem.out_features
-    return Work(2 * products, 2 * others, 4 * numbers)
+    return Work(2 * products, 2 * others, 4 * numbers, 4 * update)
 
 
 def _stage(stage: Stage, block: Block) -> _Count:

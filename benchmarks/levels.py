@@ -34,11 +34,14 @@ class _Clock(aceglt.Observer):
         """Nothing to note."""
 
 
-def measure(method: str, signal: str, runs: int, levels: int, data_root: str | None, device: str) -> dict[str, Any]:
+def measure(
+    method: str, signal: str, runs: int, levels: int, data_root: str | None, device: str, structure: str | None = None
+) -> dict[str, Any]:
     """Seconds of every level of a search on CiteSeer along the model axis, GCN with 512 hidden units."""
     clock = _Clock(device)
     # Divided among matrices, little of the second would be in the pruned part, which would be next to no work.
     settings: dict[str, Any] = {"method_options": ROUNDS, "balance": 0.0} if method == "ace" else {}
+    settings |= {"structure": structure} if structure else {}
     result = aceglt.search(
         dataset="citeseer", method=method, signal=signal, seeds=runs, levels=levels, epochs=EPOCHS, tickets="none",
         data_root=data_root, device=device, observer=clock, **settings,

@@ -39,6 +39,8 @@ def test_epochs_and_growth_are_recorded_and_drawn(tiny: None, tmp_path: Path) ->
     record = json.loads(record_file.read_text())
     gcn, gat = record["epoch"]["rows"]
     assert {"train_ms", "labels_ms", "teacher_ms", "peak_mib", "floor_ms", "teacher_over_floor"} <= gcn.keys()
+    assert gcn["gathers_floor_ms"] >= gcn["teacher_floor_ms"] > 0
+    assert "gathers_floor_ms" not in gat
     assert "floor_ms" not in gat
     assert record["epoch"]["reference"][0]["reference_ms"] > 0
     assert [row["edges"] for row in record["growth"]["rows"]] == sorted(
@@ -59,6 +61,16 @@ def test_every_level_of_a_search_is_timed(monkeypatch: pytest.MonkeyPatch) -> No
     assert measured["ratio"] > 0
 
 
+def test_levels_that_remove_units_are_timed(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "EPOCHS", 1)
+    search, asked = levels.aceglt.search, []
+    monkeypatch.setattr(
+        levels.aceglt, "search", lambda **settings: asked.append(settings) or search(**settings, hidden=8)
+    )
+    benchmarks.main(["levels", "--levels", "2", "--structure", "units"])
+    assert [(settings["method"], settings["structure"]) for settings in asked] == [("ugs", "units"), ("ace", "units")]
+
+
 def test_exponents_are_slopes_from_a_hundred_thousand_edges_on() -> None:
     rows = [{"edges": 10**k, "ms": 2.0 * 10**k, "mib": 3.0 * 10 ** (0.5 * k)} for k in (5, 6, 7)]
     assert growth.exponents([{"edges": 10**4, "ms": 1e9, "mib": 1e9}, *rows]) == {"ms": 1.0, "mib": 0.5}
@@ -77,6 +89,7 @@ def test_the_floor_counts_what_is_written_down() -> None:
     assert work.bytes == 4 * (17 * p + 3 * z + 6 * 2 * (8 + out) * nodes)
     computed = work.products / 4e9 + work.others / 1e9
     assert work.floor_ms(RATES, 2) == pytest.approx(2e3 * max(computed, work.bytes / 1e9))
+    assert work.floor_ms(RATES, 2, gathers=3.0) == pytest.approx(2e3 * (17 * 4 * p / 1e9 + 3.0))
 
 
 def test_with_a_teacher_validation_shares_the_first_layer() -> None:

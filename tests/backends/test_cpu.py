@@ -161,6 +161,23 @@ def test_inner_products_at_arcs_agree(threads: int) -> None:
     torch.testing.assert_close(compiled, (left[batch.row] * right[batch.col]).sum(dim=1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [1, 3, 15, 16])
+def test_cross_entropy_to_soft_targets_agrees(classes: int, dtype: torch.dtype) -> None:
+    outputs = (5 * torch.randn(2, 37, classes, generator=generator(1), dtype=dtype)).requires_grad_()
+    targets = torch.randn(2, 37, classes, generator=generator(2), dtype=dtype).softmax(dim=2)
+    of_runs = torch.tensor([1.0, 10.0], dtype=dtype)
+
+    def loss_and_gradient(kernels: Kernels) -> tuple[Tensor, Tensor]:
+        loss = kernels.soft_cross_entropy(outputs, targets)
+        (grad,) = torch.autograd.grad(loss @ of_runs, outputs)
+        return loss.detach(), grad
+
+    for compiled, plain in zip(loss_and_gradient(COMPILED), loss_and_gradient(PLAIN), strict=True):
+        torch.testing.assert_close(compiled, plain)
+        assert compiled.is_contiguous()
+
+
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
@@ -290,11 +307,11 @@ def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
 def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
-    dense = torch.randn(30, 128, generator=generator(2), dtype=dtype)
+    dense = torch.randn(30, 384, generator=generator(2), dtype=dtype)
     outs, used = [], []
     for reads in (10_000, 1):
         workers = Noting()
-        outs.append(dense.new_empty(40, 128))
+        outs.append(dense.new_full((40, 384), torch.nan))
         kernels = CompiledKernels(reads=reads, workers=workers)
         kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
         used.append({name for name, *_ in workers.pieces})

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -76,8 +77,8 @@ _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 1 << 14  # elements of an update at a time: half a cache of 1 MiB, and long streams from memory
 VECTOR = 64  # bytes
-WIDE = 4  # vectors of a row that a product reads at a time
-CACHED = 1 << 22  # bytes of a matrix of which it reads so little at a time
+WIDE = 4  # vectors of a row that a product reads at a time, of a packed matrix
+_WIDEST = 16 if get_host_cpu_features().get("avx512f") else WIDE  # and of others: half of the registers there are
 _STRETCH = 64  # entries of a dense row that are looked at together
 _ONE = np.uint64(1)
 
@@ -151,21 +152,6 @@ def linear(first: int, last: int, h: Any, weight: Any, out: Any) -> None:
             out[i, k] = _dot(h[i], weight[k])
 
 
-@_contracted
-def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
-    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
-    for i in range(first, last):
-        row, there = out[i], h[i]
-        row[:] = 0
-        for k in range(len(weight)):
-            factor, other = grad[i, k] * scale[0], weight[k]
-            for c in range(len(row)):
-                row[c] += factor * other[c]
-        for c in range(len(row)):
-            if not there[c] > 0:
-                row[c] = 0
-
-
 @intrinsic
 def _fetch_row(typing: Any, matrix: Any, row: Any) -> Any:
     """Begin to load a row of an array into the cache: LLVM's prefetch, which numba has no function for."""
@@ -193,15 +179,19 @@ def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) ->
 
 
 def _adding(vectors: int, masked: bool = True) -> Any:
-    """A function that adds entries begin … end - 1 of a CSR row times rows of a matrix to `out`, in so many vectors of
-    columns from `place` on; of the last vector, if `masked`, only what is in the matrix.
+    """A function that sums entries begin … end - 1 of a CSR row times rows of a matrix into `out`, in so many vectors
+    of columns from `place` on; of the last vector, if `masked`, only what is in the matrix. It begins with 0 if
+    `fresh`, else with what is there; if `positive`, what ends below 0 becomes 0.
 
     Sums stay in registers, which numba's own loops over arrays do not manage. Terms are added one after the other:
     without those that are 0, a sum is the same bit by bit.
     """
 
     @intrinsic
-    def add(typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any) -> Any:
+    def add(
+        typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any, fresh: Any,
+        positive: Any,
+    ) -> Any:  # fmt: skip
         size = values.dtype.bitwidth // 8
         lanes = VECTOR // size
 
@@ -212,7 +202,7 @@ def _adding(vectors: int, masked: bool = True) -> Any:
             number, index = context.get_value_type(types.intp), ir.IntType(32)
             first, last, at = (context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (0, 1, 6))
             vector = ir.VectorType(context.get_data_type(values.dtype), lanes)
-            undefined = ir.Constant(vector, ir.Undefined)
+            undefined, zeros = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
             everywhere = ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
 
             bits, pointer = ir.VectorType(ir.IntType(1), lanes), vector.as_pointer()
@@ -232,7 +222,7 @@ def _adding(vectors: int, masked: bool = True) -> Any:
                     return builder.load(part(data, which), align=size)
                 signature = ir.FunctionType(vector, [pointer, index, bits, vector])
                 function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{kind}")
-                return builder.call(function, [part(data, which), index(size), there_is, ir.Constant(vector, None)])
+                return builder.call(function, [part(data, which), index(size), there_is, zeros])
 
             def store(value: Any, data: Any, which: int) -> None:
                 if not masked or which < vectors - 1:
@@ -242,8 +232,15 @@ def _adding(vectors: int, masked: bool = True) -> Any:
                 function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{kind}")
                 builder.call(function, [value, part(data, which), index(size), there_is])
 
-            loaded = [load(sums.data, which) for which in range(vectors)]
-            totals = [cgutils.alloca_once_value(builder, total) for total in loaded]
+            def given(flag: int) -> Any:
+                return context.cast(builder, arguments[flag], signature.args[flag], types.boolean)
+
+            totals = [cgutils.alloca_once(builder, vector) for _ in range(vectors)]
+            for total in totals:
+                builder.store(zeros, total)
+            with builder.if_then(builder.not_(given(7))):
+                for which, total in enumerate(totals):
+                    builder.store(load(sums.data, which), total)
             begins = builder.ptrtoint(matrix.data, stride.type)
             with cgutils.for_range(builder, builder.sub(last, first)) as loop:
                 k = builder.add(first, loop.index)
@@ -254,58 +251,58 @@ def _adding(vectors: int, masked: bool = True) -> Any:
                 for which, total in enumerate(totals):
                     term = builder.fmul(factor, load(there, which), flags=("contract",))
                     builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
+            with builder.if_then(given(8)):
+                for total in totals:
+                    below = builder.fcmp_ordered("<", builder.load(total), zeros)
+                    builder.store(builder.select(below, zeros, builder.load(total)), total)
             for which, total in enumerate(totals):
                 store(builder.load(total), sums.data, which)
             return context.get_dummy_value()
 
-        return types.void(begin, end, col, values, dense, out, place), emit
+        return types.void(begin, end, col, values, dense, out, place, fresh, positive), emit
 
     return add
 
 
-_add_wide = _adding(WIDE, masked=False)
+_add_widest, _add_wide = _adding(_WIDEST, masked=False), _adding(WIDE, masked=False)
 _add_one, _add_two, _add_three, _add_four = (_adding(vectors) for vectors in range(1, 5))
 
 
 @_contracted
-def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
-    """Add entries begin … end - 1 of a row, four at a time, so that sums are written a quarter as often."""
-    width, rest = dense.shape[1], (end - begin) % 4
-    for k in range(begin, begin + rest):
-        x, row = values[k], dense[col[k]]
-        for c in range(width):
-            total[c] += x * row[c]
-    for k in range(begin + rest, end, 4):
-        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        row0, row1, row2, row3 = dense[col[k]], dense[col[k + 1]], dense[col[k + 2]], dense[col[k + 3]]
-        for c in range(width):
-            total[c] = (((total[c] + x0 * row0[c]) + x1 * row1[c]) + x2 * row2[c]) + x3 * row3[c]
-
-
-@_contracted
-def _add_cached(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any) -> None:
-    """The same with sums in registers, for rows that a cache holds: a few columns at a time, as fast as all."""
+def _add(
+    total: Any, begin: int, end: int, col: Any, values: Any, dense: Any, fresh: bool = True, positive: bool = False
+) -> None:
+    """Add entries begin … end - 1 of a row, some columns at a time; see `_adding`."""
     width, lanes, place = dense.shape[1], VECTOR // dense.itemsize, 0
+    while place + _WIDEST * lanes <= width:
+        _add_widest(begin, end, col, values, dense, total, place, fresh, positive)
+        place += _WIDEST * lanes
     while place + WIDE * lanes <= width:
-        _add_wide(begin, end, col, values, dense, total, place)
+        _add_wide(begin, end, col, values, dense, total, place, fresh, positive)
         place += WIDE * lanes
     left = width - place
     if left > 3 * lanes:
-        _add_four(begin, end, col, values, dense, total, place)
+        _add_four(begin, end, col, values, dense, total, place, fresh, positive)
     elif left > 2 * lanes:
-        _add_three(begin, end, col, values, dense, total, place)
+        _add_three(begin, end, col, values, dense, total, place, fresh, positive)
     elif left > lanes:
-        _add_two(begin, end, col, values, dense, total, place)
+        _add_two(begin, end, col, values, dense, total, place, fresh, positive)
     elif left:
-        _add_one(begin, end, col, values, dense, total, place)
+        _add_one(begin, end, col, values, dense, total, place, fresh, positive)
 
 
-@_compiled
-def _cut_off(row: Any) -> None:
-    """Put 0 for what is below it."""
-    for c in range(len(row)):
-        if row[c] < 0:
-            row[c] = 0
+@_contracted
+def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
+    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
+    classes, scaled = np.arange(len(weight)), np.empty(len(weight), grad.dtype)
+    for i in range(first, last):
+        row, there = out[i], h[i]
+        for k in range(len(weight)):
+            scaled[k] = grad[i, k] * scale[0]
+        _add(row, 0, len(weight), classes, scaled, weight)
+        for c in range(len(row)):
+            if not there[c] > 0:
+                row[c] = 0
 
 
 @_contracted
@@ -313,18 +310,10 @@ def matmul(
     first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
 ) -> None:
     """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
-    cached = dense.shape[1] * dense.itemsize <= CACHED // max(1, len(dense))
     for i in range(first, last):
         begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
-        row = out[i]
-        row[:] = 0
-        if cached:
-            _add_cached(row, begin, end, col, values, dense)
-        else:
-            _add(row, begin, end, col, values, dense)
-        if positive:
-            _cut_off(row)
+        _add(out[i], begin, end, col, values, dense, True, positive)
 
 
 @_contracted
@@ -345,13 +334,12 @@ def matmul_sparse(
 def matmul_by_sparse(first: int, last: int, x: Any, rowptr: Any, col: Any, values: Any, out: Any, lanes: int) -> None:
     """Rows of x · W, dense, with Wᵀ as CSR: so many rows of x at a time, side by side in a cache. Works on rows of
     `lanes` · first … lanes · last - 1."""
-    wide, tall = np.zeros((x.shape[1], lanes), x.dtype), np.zeros((out.shape[1], lanes), x.dtype)
+    wide, tall = np.zeros((x.shape[1], lanes), x.dtype), np.empty((out.shape[1], lanes), x.dtype)
     for block in range(first, last):
         rows, sums = x[lanes * block : lanes * (block + 1)], out[lanes * block : lanes * (block + 1)]
         _transpose(rows, wide)
-        tall[:] = 0
         for unit in range(len(tall)):
-            _add_cached(tall[unit], rowptr[unit], rowptr[unit + 1], col, values, wide)
+            _add(tall[unit], rowptr[unit], rowptr[unit + 1], col, values, wide)
         _transpose(tall, sums) if len(sums) == lanes else _transpose(tall[:, : len(sums)], sums)
 
 
@@ -408,7 +396,7 @@ def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, den
             while end < rowptr[i + 1] and col[end] < limit:
                 end += 1
             place[i - first] = end
-            _add_cached(out[i], begin, end, col, values, dense)
+            _add(out[i], begin, end, col, values, dense, False)
 
 
 @_contracted
@@ -418,14 +406,10 @@ def matmul_packed(
     """Rows of CSR · dense, with the dense matrix as [blocks, rows, columns], of which a cache holds one while all rows
     read it; if `positive`, with 0 for what is below it."""
     width = packed.shape[2]
-    out[first:last] = 0
     for block in range(len(packed)):
         for i in range(first, last):
             total = out[i, block * width : (block + 1) * width]
-            _add_cached(total, rowptr[i], rowptr[i + 1], col, values, packed[block])
-    if positive:
-        for i in range(first, last):
-            _cut_off(out[i])
+            _add(total, rowptr[i], rowptr[i + 1], col, values, packed[block], True, positive)
 
 
 @_compiled

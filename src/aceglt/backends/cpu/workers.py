@@ -42,7 +42,7 @@ class Workers:
     No result depends on how the work is divided.
     """
 
-    def __init__(self, worth: int = 1 << 23) -> None:
+    def __init__(self, worth: int = 1 << 22) -> None:
         self.worth = worth
         """Operations from which on a kernel has the threads that are lent."""
         self.lent = 1
