@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aceglt.backbones.base import Layout
 from aceglt.numerics import rng
+from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores
 from aceglt.pruning.ranking import Ranking, lowest, prune
 
@@ -28,12 +29,25 @@ def test_the_degree_bonus_is_what_an_edge_weighs_in_symmetric_normalisation() ->
     graph = random_graph()
     alive = torch.rand(2, graph.num_edges, generator=generator(1)) < 0.6
     scores = Scores(torch.ones(2, 1), torch.randn(2, graph.num_edges, generator=generator(2)))
-    found = Ranking(degree_bonus=0.5).importance(graph, scores, Masks(torch.ones(2, 1, dtype=torch.bool), alive))
+    ranking = Ranking(degree_bonus=0.5)
+    found = ranking.importance(graph, scores, Masks(torch.ones(2, 1, dtype=torch.bool), alive))
     for run in range(2):
         edges = graph.edges[:, alive[run]]
         degree = torch.bincount(edges.flatten(), minlength=graph.num_nodes) + 1
-        expected = scores.edges[run, alive[run]].abs() + 0.5 / (degree[edges[0]] * degree[edges[1]]).sqrt()
+        expected = (
+            scores.edges[run, alive[run]].abs() + ranking.bonus(graph) / (degree[edges[0]] * degree[edges[1]]).sqrt()
+        )
         torch.testing.assert_close(found.edges[run, alive[run]], expected)
+
+
+def test_the_degree_bonus_grows_where_nodes_have_more_than_five_neighbours() -> None:
+    ring = torch.arange(40)
+    for degree, factor in ((2, 1.0), (4, 1.0), (6, 1.44), (10, 4.0), (30, 36.0)):
+        arcs = [torch.stack([ring, (ring + step) % 40]) for step in range(1, degree // 2 + 1)]
+        graph = Graph.from_edge_index(torch.cat(arcs, dim=1), 40)  # each node has so many neighbours
+        scores = Scores(torch.ones(1, 1), torch.full((1, graph.num_edges), 3.0))
+        found = Ranking(degree_bonus=2.0).importance(graph, scores, Masks.full(1, scores.total)).edges
+        torch.testing.assert_close(found, torch.full_like(found, 3.0 + 2.0 * factor / (degree + 1)))
 
 
 @st.composite

@@ -142,11 +142,12 @@ class Pruning(Group):
     """In proportion to the sums of the matrices' sides, so that no layer dies out."""
     degree_bonus: float = score_setting(
         2.0,
-        "What ugs and ace add to the importance of an edge, over the root of the product of its ends' degrees "
-        "[default: {default:g}].",
+        "What ugs and ace add to the importance of an edge, over the root of the product of its ends' degrees; more "
+        "where nodes have more than five neighbours on average [default: {default:g}].",
         at_least(0),
     )
-    """Degrees count the node itself; with the bonus the last edges of a node stay longer."""
+    """Degrees count the node itself; with the bonus the last edges of a node stay longer. It is multiplied by the
+    square of a fifth of the mean degree where that is above 1."""
     prune_model: float = score_setting(0.2, "Share of alive weights that goes per level [default: {default}].", SHARE)
     prune_graph: float = score_setting(0.05, "Share of alive edges that goes per level [default: {default}].", SHARE)
     fixed_model: float = score_setting(

@@ -15,6 +15,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Quota, Scores, count
 
+_FEW_NEIGHBOURS = 5.0
 _SAMPLED, _MARGIN = 1 << 14, 6.0  # of values, to bracket one by its rank; standard deviations of that rank
 
 
@@ -25,7 +26,7 @@ class Ranking:
     balance: float = 0.0
     """Share of the kept weights that is allotted per matrix, in proportion to the sum of its sides."""
     degree_bonus: float = 0.0
-    """What the importance of an edge gains, over the root of the product of its ends' degrees."""
+    """What the importance of an edge gains, over the root of the product of its ends' degrees; see `bonus`."""
 
     def importance(self, graph: Graph, scores: Scores, masks: Masks) -> Scores:
         """What elements are ranked by: the magnitudes of their scores, and for edges their weights in symmetric
@@ -35,8 +36,14 @@ class Ranking:
             (source, target), alive = graph.edges, masks.edges.to(edges.dtype)
             degrees = alive.new_ones(masks.runs, graph.num_nodes)  # themselves counted
             degrees.index_add_(1, source, alive).index_add_(1, target, alive)
-            edges = edges + self.degree_bonus * (degrees[:, source] * degrees[:, target]).rsqrt()
+            edges = edges + self.bonus(graph) * (degrees[:, source] * degrees[:, target]).rsqrt()
         return Scores(weights, edges)
+
+    def bonus(self, graph: Graph) -> float:
+        """The degree bonus on a graph. The more neighbours nodes have, the less one edge matters and the noisier its
+        score is, so that degrees count more: from five neighbours on average on with their mean's square."""
+        mean = 2 * graph.num_edges / graph.num_nodes
+        return self.degree_bonus * max(1.0, mean / _FEW_NEIGHBOURS) ** 2
 
     def quotas(self, layout: Layout, keep: int) -> list[Quota]:
         """The fewest weights that each matrix keeps, of `keep` in all: this share of what is balanced; none where all
