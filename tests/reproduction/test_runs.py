@@ -132,16 +132,19 @@ def test_a_run_that_was_planned_for_little_memory_is_found_again(
 ) -> None:
     larger = GraphData("cora", **vars(tiny_data(nodes=200)))
     monkeypatch.setattr(datasets, "read", lambda name, data_root: larger)
-    record = Recorder()
+    record, wide = (
+        Recorder(),
+        {**ONE, "hidden": 64},
+    )  # so that training takes more than the evaluation of the whole graph
     with monkeypatch.context() as patch:
         patch.setattr("aceglt.runner.free_memory", lambda device: 1)
-        tiny("table1", **ONE, observe=record)
+        tiny("table1", **wide, observe=record)
     run = RunDir(next((tmp_path / "out" / "runs").glob("*/*/config.json")).parent)
     assert run.read_config().training.partitions > 1
-    tiny("table1", **ONE, observe=record)
+    tiny("table1", **wide, observe=record)
     assert len(record.searched) == 1
     with pytest.raises(ConfigError, match="no finished search"):
-        tiny("table1", **ONE, partitions=1, search=False)
+        tiny("table1", **wide, partitions=1, search=False)
 
 
 def test_other_settings_are_other_runs(tiny: Reproduce) -> None:
