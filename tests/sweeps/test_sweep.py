@@ -405,7 +405,12 @@ def test_losing_levels_and_deviations_are_in_the_tables(swept: dict[str, Any], t
     assert float(first["last_test"]) == pytest.approx(sum(last) / 2)
 
 
-@pytest.mark.parametrize("content", ["{}", '{"cells": 3}', '{"cells": [{"name": "x"}]}', "not JSON"])
+WITHOUT_ERROR = '{"name": "x", "status": "failed", "log": "", "varied": {}, "config": {}, "results": null}'
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"cells": 3}', '{"cells": [{"name": "x"}]}', f'{{"cells": [{WITHOUT_ERROR}]}}', "not JSON"]
+)
 def test_a_damaged_sweep_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "grid.json").write_text("{}")
     (tmp_path / "sweep.json").write_text(content)

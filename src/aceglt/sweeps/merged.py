@@ -26,7 +26,10 @@ from aceglt.sweeps.grid import GridCell
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_CELL = {"name": TEXT, "status": TEXT, "log": TEXT, "varied": OBJECT, "config": OBJECT, "results": (OBJECT,)}
+_CELL = {
+    "name": TEXT, "status": TEXT, "error": (TEXT,), "log": TEXT, "varied": OBJECT, "config": OBJECT,
+    "results": (OBJECT,),
+}  # fmt: skip
 
 
 class SweepDir(LockedFolder):
