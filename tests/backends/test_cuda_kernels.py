@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,15 +26,13 @@ from aceglt.problems.base import Soft
 from aceglt.training.fit import fit
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the interpreter's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:divide by zero"),  # the interpreter's
     *([pytest.mark.gpu] if DEVICE == "cuda" else []),
 ]
 
-from aceglt.backends.cuda import kernels, sums, units  # noqa: E402  (the interpreter is chosen at import)
+from aceglt.backends.cuda import kernels, sums, units  # noqa: E402
 from aceglt.backends.cuda.operations import TritonKernels, norm_relu  # noqa: E402
 from aceglt.backends.cuda.units import Draw  # noqa: E402
 

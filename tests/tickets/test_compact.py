@@ -189,6 +189,7 @@ def test_weights_of_edges_must_be_there_and_agree_in_both_directions() -> None:
         model(x, arcs + 1, torch.tensor([0.5, 0.5]))
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 def test_compiling_a_model_leaves_it_as_it_is_and_an_exported_one_is_one_graph(tmp_path: Path) -> None:
     ticket, x = random_ticket("gat", 0.5), features(1.0)
     arcs, wanted = alive_arcs(ticket), masked_outputs(ticket, x)
