@@ -101,6 +101,17 @@ def test_preset_tuned_is_what_the_design_measured() -> None:
     assert resolve("tuned", dataset="cora") == resolve(dataset="cora").replace(preset="tuned")
 
 
+@pytest.mark.parametrize(
+    ("choices", "epochs"),
+    [
+        ({}, 300), ({"method": "ugs"}, 300), ({"backbone": "sage"}, 300), ({"dataset": "cora"}, 60),
+        ({"method": "magnitude"}, None), ({"method": "random"}, 60), ({"task": "link"}, None), ({"score_epochs": 7}, 7),
+    ],
+)  # fmt: skip
+def test_preset_tuned_trains_the_scores_of_deep_networks_for_longer(choices: Any, epochs: int | None) -> None:
+    assert resolve("tuned", **{"dataset": "amazon-photo", **choices}).scoring.score_epochs == epochs
+
+
 @pytest.mark.parametrize("backbone", BACKBONE_OPTIONS)
 def test_preset_tuned_is_sound_on_an_unknown_graph(backbone: str) -> None:
     config = resolve("tuned", dataset="mine.npz", backbone=backbone)

@@ -145,9 +145,25 @@ def test_loss_is_the_mean_cross_entropy_of_the_training_nodes() -> None:
 
 
 def test_a_temperature_below_1_makes_the_teacher_surer() -> None:
-    logits = torch.tensor([[[0.0, math.log(3.0)]]])
-    assert tiny_problem().soften(logits).tolist() == [[[pytest.approx(0.25), pytest.approx(0.75)]]]
-    assert tiny_problem().soften(logits, 0.5).tolist() == [[[pytest.approx(0.1), pytest.approx(0.9)]]]
+    logits = torch.tensor([0.0, math.log(3.0), 0.0]).expand(1, NODES, 3)
+    assert tiny_problem().soften(logits)[0, 0].tolist() == pytest.approx([0.2, 0.6, 0.2])
+    assert tiny_problem().soften(logits, 0.5)[0, 0].tolist() == pytest.approx([1 / 11, 9 / 11, 1 / 11])
+
+
+@pytest.mark.parametrize(("metric", "sharpens"), [("roc_auc", False), ("accuracy", True)])
+def test_a_teacher_is_not_sharpened_where_that_loses_the_order_that_the_metric_reads(
+    metric: str, sharpens: bool
+) -> None:
+    """All nodes are said to be of class 1, and the more surely, the more they are."""
+    y = (torch.arange(40) % 2).long()
+    data = Data(x=torch.ones(40, 4), edge_index=torch.stack([torch.arange(39), torch.arange(1, 40)]), y=y)
+    nodes = torch.arange(40)
+    data.train_mask, data.val_mask, data.test_mask = nodes < 4, (nodes >= 4) & (nodes < 36), nodes >= 36
+    problem = Problem.from_data(data, metric=metric)
+    logits = torch.stack([torch.zeros(40), 3.0 + y], dim=1).unsqueeze(0)
+    plain, sharp = problem.soften(logits), (logits / 0.03).softmax(dim=-1)
+    assert torch.equal(problem.soften(logits, 0.03), sharp if sharpens else plain)
+    assert bool((sharp[0, :, 1] == 1.0).all()), "sharpened, they tie"
 
 
 def test_smoothing_is_ten_steps_of_personalised_page_rank() -> None:
@@ -177,11 +193,12 @@ def test_smoothing_does_not_depend_on_the_other_runs() -> None:
     assert torch.equal(tiny_problem().soften(logits, 0.1, 0.5)[:1], tiny_problem().soften(logits[:1], 0.1, 0.5))
 
 
-def test_a_run_whose_training_nodes_smoothing_loses_keeps_its_teacher() -> None:
+def test_a_run_whose_validation_nodes_smoothing_loses_keeps_its_teacher() -> None:
     """Nodes 0 and 1 are of one class and have edges to eight of the other, which are all joined: they are outvoted."""
     y = (torch.arange(10) < 2).long()
     edge_index = torch.combinations(torch.arange(10)).t()
-    train, val, test = torch.arange(10) < 4, torch.arange(10) // 3 == 2, torch.arange(10) == 9
+    nodes = torch.arange(10)
+    train, val, test = (nodes == 0) | (nodes == 3), nodes == 1, nodes > 7
     problem = Problem.from_data(
         Data(x=torch.ones(10, 4), edge_index=edge_index, y=y, train_mask=train, val_mask=val, test_mask=test)
     )

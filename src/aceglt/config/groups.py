@@ -101,12 +101,14 @@ class Scoring(Group):
     teacher_temperature: float = score_setting(
         0.03, "What the teacher's outputs are divided by; below 1 sharpens them [default: {default}].", POSITIVE
     )
+    """On nodes, they stay as they are where sharpened ones would be worse on validation, as they are where the metric
+    ranks (ROC-AUC, average precision)."""
     teacher_smoothing: float = score_setting(
         0.9, "How much of the teacher's answer at a node is its neighbours' [default: {default}].", SHARE_OR_NONE
     )
     """The teacher's probabilities are spread along edges, as personalised PageRank does, going on with this chance at
-    every step. Where that loses the training nodes, and with partitions, the teacher stays as it is. For tasks on
-    nodes."""
+    every step. Where that is worse on validation, and with partitions, the teacher stays as it is. For tasks on nodes.
+    """
     lambda_edges: float = score_setting(0.0, "λ1: L1 on edge scores [default: {default:g}; gebt 1e-4].", at_least(0))
     lambda_weights: float = score_setting(0.0, "λ2: L1 on weight scores [default: {default:g}].", at_least(0))
     decay_scores: bool = score_setting(False, "Whether weight decay touches scores [default: no; gebt yes].")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aceglt.config.groups import BACKBONE_OPTIONS, PUBLISHED, BackboneOptions, LayerOptions, Training
+from aceglt.config.methods import METHOD_OPTIONS, MethodOptions
 
 # What each means unless the user says otherwise, and the rest depends on.
 PRESETS: dict[str, Mapping[str, Any]] = {
@@ -19,7 +20,7 @@ _NUMBERS = json.loads(Path(__file__).with_name("published.json").read_bytes())
 # "tuned" by dataset and backbone, after "Classic GNNs are strong baselines" (Luo et al., NeurIPS 2024) where it says.
 _TUNED = json.loads(Path(__file__).with_name("tuned.json").read_bytes())
 _ANY_MODEL = ("epochs", "early_stopping")  # what a backbone without these layers takes of it
-_RATES = ("lr", "weight_decay")  # which link prediction has its own
+_NODES_ALONE = ("lr", "weight_decay", "score_epochs")  # link prediction has its own
 _NAMES = ("lr", "weight_decay", "lambda_edges", "lambda_weights")
 
 # Link prediction as the UGS authors have it, whom the paper follows; ogbl-collab comes with its held-out edges.
@@ -35,7 +36,7 @@ def overrides(preset: str, dataset: str, backbone: str, method: str, task: str) 
     if preset == "default":
         return {}
     if preset == "tuned":
-        return _tuned(dataset, backbone, task)
+        return _tuned(dataset, backbone, method, task)
     link = task == "link"
     if preset == "paper":
         numbers = _NUMBERS["paper"].get(f"{'link' if link else 'node'}/{dataset}", ())
@@ -49,13 +50,18 @@ def overrides(preset: str, dataset: str, backbone: str, method: str, task: str) 
     }  # fmt: skip
 
 
-def _tuned(dataset: str, backbone: str, task: str) -> dict[str, Any]:
-    """Training settings of a strong dense model; on an unknown graph those that are sound on most."""
+def _tuned(dataset: str, backbone: str, method: str, task: str) -> dict[str, Any]:
+    """Training settings of a strong dense model, and scores trained for longer than the default's, whose networks are
+    shallow and learn fast; on an unknown graph those that are sound on most."""
     name = dataset.replace("\\", "/").rpartition("/")[2].removesuffix(".npz")
     if name in _TUNED["as by default"]:  # the paper's two layers are sound there
         return {}
     rows = (_TUNED["fallback"], _TUNED.get(f"fallback/{backbone}", {}), _TUNED.get(f"{name}/{backbone}", {}))
     made: dict[str, Any] = {key: value for row in rows for key, value in row.items()}
-    if issubclass(BACKBONE_OPTIONS.get(backbone, BackboneOptions), LayerOptions):
-        return {key: value for key, value in made.items() if task != "link" or key not in _RATES}
-    return {key: made[key] for key in _ANY_MODEL}
+    if not issubclass(BACKBONE_OPTIONS.get(backbone, BackboneOptions), LayerOptions):
+        return {key: made[key] for key in _ANY_MODEL}
+    scores = METHOD_OPTIONS.get(method, MethodOptions)
+    left_out: tuple[str, ...] = _NODES_ALONE if task == "link" else ()
+    if not scores.scored or "score_epochs" in scores.usual:  # a method's own rule
+        left_out += ("score_epochs",)
+    return {key: value for key, value in made.items() if key not in left_out}
