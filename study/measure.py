@@ -76,5 +76,5 @@ def _right(search: Search, smoothings: Sequence[float]) -> list[float]:
     problem, masks = search.problem, search.full_masks()
     _, params = search.train(0, masks)
     made = outputs(problem, search.backbone, params, masks)
-    soft = [problem.soften(made, smoothing=smoothing) for smoothing in smoothings]
+    soft = [problem.soften(made, smoothing=smoothing).targets for smoothing in smoothings]
     return [mean_std(problem.measure(each, "val").tolist())[0] for each in soft]

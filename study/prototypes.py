@@ -21,7 +21,7 @@ from aceglt.methods.base import TrainScores
 from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Masks, Scores
-from aceglt.problems.base import Problem
+from aceglt.problems.base import Problem, Softened
 from aceglt.problems.signals import Teacher
 from aceglt.pruning.ranking import Ranking
 from aceglt.searches.levels import Search, outputs
@@ -45,7 +45,7 @@ class KnownTeacher(Teacher):
 
     outputs: Tensor | None = None  # [S, N, C]
 
-    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Softened | None:
         known = self.outputs
         assert known is not None
         return super().targets(problem, lambda: known)

@@ -38,7 +38,7 @@ def train(problem: InductiveProblem) -> Fit:
     backbone = GCN(problem.x.shape[1], problem.out_features, 6)
     search = Search(problem, backbone, Ugs(), Config(seeds=(2,), hidden=6, epochs=3))
     masks = search.full_masks()
-    soft = Soft(problem.soften(outputs(problem, backbone, search.start, masks)), 1.0)
+    soft = Soft(problem.soften(outputs(problem, backbone, search.start, masks)).targets, 1.0)
     scoring = ScoreTraining(1e-4, 1e-4, True, False, "last")
     return fit(
         problem,

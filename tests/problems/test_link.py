@@ -133,7 +133,7 @@ def test_the_loss_is_the_cross_entropy_of_all_training_edges_and_as_many_fresh_p
 def test_the_teachers_temperature_divides_the_scores_of_pairs() -> None:
     problem = link_problem()
     outputs = embeddings(1, problem)
-    sharp = problem.soften(outputs, 0.25)
+    sharp = problem.soften(outputs, 0.25).targets
     assert torch.allclose(sharp @ sharp.mT, 4.0 * outputs @ outputs.mT)
 
 
@@ -141,7 +141,7 @@ def test_the_teachers_temperature_divides_the_scores_of_pairs() -> None:
 def test_the_teachers_signal_has_no_gradient_where_it_is_met() -> None:
     problem, key = link_problem(), rng.keys([0], "loss")
     outputs = embeddings(1, problem).requires_grad_()
-    targets = problem.soften(outputs.detach())
+    targets = problem.soften(outputs.detach()).targets
 
     def added(teacher: Tensor) -> Tensor:
         with_teacher = problem.loss(outputs, Soft(teacher, 0.5), key) - problem.loss(outputs, None, key)

@@ -48,7 +48,7 @@ def test_the_loss_is_the_mean_over_known_answers() -> None:
 
 def test_the_teacher_adds_the_sigmoid_cross_entropy_of_all_nodes() -> None:
     problem, out = problem_of(labels_data()), logits()
-    targets = problem.soften(logits(1))
+    targets = problem.soften(logits(1)).targets
     added = problem.loss(out, Soft(targets, 0.5), KEY) - problem.loss(out, None, KEY)
     p = out.sigmoid()
     by_hand = -(targets * p.log() + (1 - targets) * (1 - p).log()).mean(dim=(1, 2))
@@ -65,7 +65,7 @@ def test_smoothing_moves_answers_along_edges_and_keeps_common_ones(runs: int, mo
     data.edge_index = torch.stack([torch.zeros_like(nodes[1:]), nodes[1:]])
     problem, out = problem_of(data), torch.full((runs, len(nodes), data.y.shape[1]), -1.0)
     out[:, 0, 1] = 3.0
-    smoothed = problem.soften(out, 0.5, smoothing=0.3)
+    smoothed = problem.soften(out, 0.5, smoothing=0.3).targets
     torch.testing.assert_close(smoothed[:, :, 0], (2.0 * out[:, :, 0]).sigmoid())
     assert bool((smoothed[:, 0, 1] < (2.0 * out[:, 0, 1]).sigmoid()).all())
     assert bool((smoothed[:, 1:, 1] > (2.0 * out[:, 1:, 1]).sigmoid()).all())

@@ -146,8 +146,8 @@ def test_loss_is_the_mean_cross_entropy_of_the_training_nodes() -> None:
 
 def test_a_temperature_below_1_makes_the_teacher_surer() -> None:
     logits = torch.tensor([0.0, math.log(3.0), 0.0]).expand(1, NODES, 3)
-    assert tiny_problem().soften(logits)[0, 0].tolist() == pytest.approx([0.2, 0.6, 0.2])
-    assert tiny_problem().soften(logits, 0.5)[0, 0].tolist() == pytest.approx([1 / 11, 9 / 11, 1 / 11])
+    assert tiny_problem().soften(logits).targets[0, 0].tolist() == pytest.approx([0.2, 0.6, 0.2])
+    assert tiny_problem().soften(logits, 0.5).targets[0, 0].tolist() == pytest.approx([1 / 11, 9 / 11, 1 / 11])
 
 
 @pytest.mark.parametrize(("metric", "sharpens"), [("roc_auc", False), ("accuracy", True)])
@@ -161,8 +161,8 @@ def test_a_teacher_is_not_sharpened_where_that_loses_the_order_that_the_metric_r
     data.train_mask, data.val_mask, data.test_mask = nodes < 4, (nodes >= 4) & (nodes < 36), nodes >= 36
     problem = Problem.from_data(data, metric=metric)
     logits = torch.stack([torch.zeros(40), 3.0 + y], dim=1).unsqueeze(0)
-    plain, sharp = problem.soften(logits), (logits / 0.03).softmax(dim=-1)
-    assert torch.equal(problem.soften(logits, 0.03), sharp if sharpens else plain)
+    plain, sharp = problem.soften(logits).targets, (logits / 0.03).softmax(dim=-1)
+    assert torch.equal(problem.soften(logits, 0.03).targets, sharp if sharpens else plain)
     assert bool((sharp[0, :, 1] == 1.0).all()), "sharpened, they tie"
 
 
@@ -184,13 +184,14 @@ def test_smoothing_is_ten_steps_of_personalised_page_rank() -> None:
     for temperature in (1.0, 0.1):
         sharp = spread ** (1 / temperature)
         torch.testing.assert_close(
-            problem.soften(logits, temperature, smoothing=0.25), sharp / sharp.sum(dim=-1, keepdim=True)
+            problem.soften(logits, temperature, smoothing=0.25).targets, sharp / sharp.sum(dim=-1, keepdim=True)
         )
 
 
 def test_smoothing_does_not_depend_on_the_other_runs() -> None:
     logits = torch.randn(5, NODES, 3, generator=generator(6))
-    assert torch.equal(tiny_problem().soften(logits, 0.1, 0.5)[:1], tiny_problem().soften(logits[:1], 0.1, 0.5))
+    together, alone = (tiny_problem().soften(some, 0.1, 0.5).targets for some in (logits, logits[:1]))
+    assert torch.equal(together[:1], alone)
 
 
 def test_a_run_whose_validation_nodes_smoothing_loses_keeps_its_teacher() -> None:
@@ -204,7 +205,7 @@ def test_a_run_whose_validation_nodes_smoothing_loses_keeps_its_teacher() -> Non
     )
     right = torch.nn.functional.one_hot(y, 2).double()
     blind = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(10, 2) + 0.1 * right  # loses nothing
-    smoothed = problem.soften(torch.stack([right, blind]), smoothing=0.9)
+    smoothed = problem.soften(torch.stack([right, blind]), smoothing=0.9).targets
     assert torch.equal(smoothed[0], right.softmax(dim=-1))
     assert not torch.equal(smoothed[1], blind.softmax(dim=-1))
 
@@ -212,7 +213,7 @@ def test_a_run_whose_validation_nodes_smoothing_loses_keeps_its_teacher() -> Non
 def test_the_teacher_adds_beta_times_the_cross_entropy_of_all_nodes() -> None:
     problem = tiny_problem()
     logits = torch.randn(2, NODES, 3, generator=generator(2), dtype=torch.float64)
-    targets = problem.soften(torch.randn(2, NODES, 3, generator=generator(3), dtype=torch.float64))
+    targets = problem.soften(torch.randn(2, NODES, 3, generator=generator(3), dtype=torch.float64)).targets
     torch.testing.assert_close(targets.sum(dim=-1), torch.ones(2, NODES, dtype=torch.float64))
     added = (problem.loss(logits, Soft(targets, 0.5), KEY) - problem.loss(logits, None, KEY)).tolist()
     for run in range(2):

@@ -306,6 +306,21 @@ def test_levels_that_patience_would_have_spared_are_said_beside_the_winners() ->
     assert "--patience" not in page(run).text
 
 
+@pytest.mark.parametrize(
+    ("taught", "told"),
+    [
+        ({"smoothing": [True, False, False], "temperature": [True, True, True]}, "without smoothing in 2 of 3 runs"),
+        ({"temperature": [False, False, False]}, "at temperature 1 in 3 of 3 runs"),
+    ],
+)
+def test_what_teachers_were_better_without_is_said(taught: dict[str, list[bool]], told: str) -> None:
+    run = view(seeds=3)
+    run.results["teacher"] = taught
+    assert f"the teacher is {told}: it was worse on validation otherwise." in page(run).text
+    run.results["teacher"] = {"smoothing": [True] * 3}
+    assert "the teacher is" not in page(run).text
+
+
 def test_tickets_are_listed_with_links_and_readings() -> None:
     run = view()
     found = page(run)

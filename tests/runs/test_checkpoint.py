@@ -35,7 +35,7 @@ def _states() -> list[State]:
     return [
         State(),
         State(dense=dense),
-        State(dense=untested, soft=soft),
+        State(dense=untested, soft=soft, taught={"smoothing": [True, False]}),
         State(dense=dense, soft=soft, selected=chosen),
         State(dense=dense, soft=soft, masks=_masks(0), records=(record,)),
         State(dense=dense, masks=_masks(0), importance=scores, records=(record,)),

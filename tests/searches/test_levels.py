@@ -20,7 +20,7 @@ from aceglt.numerics import rng
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.problems import NodeProblem
-from aceglt.problems.base import Problem, Soft
+from aceglt.problems.base import Problem, Soft, Softened
 from aceglt.problems.signals import Labels, Teacher
 from aceglt.pruning.ranking import Ranking
 from aceglt.searches.levels import Search, inference_macs, prune_iteratively
@@ -146,8 +146,8 @@ def test_a_level_ranks_edges_by_where_it_starts() -> None:
 
 def test_another_signal_teaches_in_the_place_of_the_dense_model() -> None:
     class Uniform(Teacher):
-        def targets(self, problem: Problem, outputs: Callable[[], torch.Tensor]) -> torch.Tensor:
-            return torch.full_like(outputs(), 1 / 3)
+        def targets(self, problem: Problem, outputs: Callable[[], torch.Tensor]) -> Softened:
+            return Softened(torch.full_like(outputs(), 1 / 3))
 
     search = replace(make_search(Ugs()), signal=Uniform(beta=5.0))
     state = search.train_dense(State())

@@ -38,6 +38,20 @@ def test_the_facts_of_the_search_are_there(results: dict[str, Any]) -> None:
     assert {name: results[name] for name in facts} == facts
 
 
+def test_it_says_whose_teacher_is_as_the_settings_have_it(tmp_path: Path) -> None:
+    found = search(out=tmp_path / "run", seeds=2, levels=1, epochs=12, signal="teacher", metric="roc_auc").results
+    assert found["teacher"].keys() == {"smoothing", "temperature"}
+    assert all(len(runs) == 2 for runs in found["teacher"].values())
+    check_results(found)
+    assert "teacher" not in search(out=tmp_path / "labels", levels=0, epochs=2).results
+
+
+@pytest.mark.parametrize("taught", [{"smoothing": [1, 0]}, {"smoothing": [True]}, [True, False], {"smoothing": None}])
+def test_what_cannot_be_said_of_teachers_is_refused(results: dict[str, Any], taught: Any) -> None:
+    with pytest.raises(ValueError, match=r"teacher|smoothing"):
+        check_results({**results, "teacher": taught})
+
+
 def test_the_schema_is_the_designs(results: dict[str, Any]) -> None:
     assert {"val", "test", "macs"} <= results["dense"].keys()
     names = {"level", "model_sparsity", "graph_sparsity", "val", "test", "macs", "seconds", "winning"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -36,6 +36,15 @@ class Soft:
     def at(self, nodes: Tensor) -> Soft:
         """The signal at some of the nodes [n]."""
         return Soft(self.targets[:, nodes], self.beta)
+
+
+@dataclass(frozen=True)
+class Softened:
+    """A teacher's outputs as soft targets."""
+
+    targets: Tensor  # [S, …]
+    changed: Mapping[str, Tensor] = field(default_factory=dict)
+    """By `smoothing` and `temperature`, [S] bool: whether a run's answers were changed so, where that was a choice."""
 
 
 class Contrast(Protocol):
@@ -129,7 +138,7 @@ class Problem(ABC):
         """[S] training loss of outputs [S, N, C]; `key` [S] is for random draws of this step."""
 
     @abstractmethod
-    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Softened:
         """A teacher's outputs as soft targets, surer of themselves at a temperature below 1; on nodes, with so much
         smoothing along edges first."""
 
@@ -171,8 +180,8 @@ class Problem(ABC):
     def fingerprint(self) -> str:
         """Equal for equal problems: task, graph, features (however they are stored), labels and split."""
         digest = hashlib.sha256(f"{self.task} {self.graph.fingerprint}".encode())
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, Tensor):
                 for block in dense_blocks(value):
                     digest.update(block.cpu().contiguous().numpy().tobytes())

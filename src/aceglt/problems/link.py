@@ -14,7 +14,7 @@ from torch import Tensor
 from aceglt.errors import DataError
 from aceglt.numerics.csr import take_rows
 from aceglt.numerics.kernels import PLAIN, Kernels
-from aceglt.problems.base import Contrast, Problem, Soft, Split
+from aceglt.problems.base import Contrast, Problem, Soft, Softened, Split
 from aceglt.problems.checks import attribute, check_edges, checked_features, checked_graph
 from aceglt.problems.infoclust import InfoClust
 from aceglt.problems.metrics import hits_at, roc_auc
@@ -108,10 +108,10 @@ class LinkProblem(Problem):
         graph, x = self.graph.part(nodes, edges), take_rows(self.x, nodes)
         return replace(self, graph=graph, x=x, val=none, val_negatives=none, test=none, test_negatives=none)
 
-    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Softened:
         """The embeddings as they are, for inner products over the temperature: which pairs the student is taught on is
         drawn anew at every step."""
-        return outputs / math.sqrt(temperature)
+        return Softened(outputs / math.sqrt(temperature))
 
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         """ROC-AUC or Hits@K of the held-out edges, with InfoClust by the cosine."""

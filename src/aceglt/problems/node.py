@@ -14,7 +14,7 @@ from aceglt.backends import kernels
 from aceglt.numerics import ops
 from aceglt.numerics.csr import take_rows
 from aceglt.numerics.kernels import PLAIN, Kernels
-from aceglt.problems.base import Problem, Soft, Split
+from aceglt.problems.base import Problem, Soft, Softened, Split
 from aceglt.problems.checks import checked_features, checked_graph, checked_labels
 from aceglt.problems.metrics import METRICS, check_metric
 from aceglt.problems.objectives import ManyLabels, Objective, OneClass
@@ -93,13 +93,18 @@ class NodeProblem(Problem):
             split[nodes] = number
         return split
 
-    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
-        soften = self.objective.soften
+    def soften(self, outputs: Tensor, temperature: float = 1.0, smoothing: float = 0.0) -> Softened:
+        soften, changed = self.objective.soften, dict[str, Tensor]()
         if smoothing:
             smoothed = self.objective.outputs(self._smoothed(soften(outputs), smoothing))
-            outputs = self._unless_worse(smoothed, outputs)
+            changed["smoothing"] = self._serves(smoothed, outputs)
+            outputs = _where(changed["smoothing"], smoothed, outputs)
         answers = soften(outputs)
-        return answers if temperature == 1 else self._unless_worse(soften(outputs / temperature), answers)
+        if temperature != 1:
+            tempered = soften(outputs / temperature)
+            changed["temperature"] = self._serves(tempered, answers)
+            answers = _where(changed["temperature"], tempered, answers)
+        return Softened(answers, changed)
 
     def _smoothed(self, targets: Tensor, smoothing: float) -> Tensor:
         """Targets [S, N, C] spread over the graph, self-loops included, in steps of symmetric normalisation."""
@@ -115,10 +120,6 @@ class NodeProblem(Problem):
 
         whole = diffuse(targets.new_ones(1, targets.shape[1], 1))  # hubs get more than 1 of what is 1 everywhere
         return torch.cat([diffuse(run.unsqueeze(0)) / whole for run in targets])  # the batch has no influence
-
-    def _unless_worse(self, changed: Tensor, answers: Tensor) -> Tensor:
-        """Of each run, the changed answers [S, N, C] where they serve."""
-        return torch.where(self._serves(changed, answers).view(-1, 1, 1), changed, answers)
 
     def _serves(self, changed: Tensor, answers: Tensor) -> Tensor:
         """[S] whether changed answers know the validation nodes about as well: not smoothed ones where edges join
@@ -136,6 +137,11 @@ class NodeProblem(Problem):
     def measure(self, outputs: Tensor, split: Split) -> Tensor:
         nodes: Tensor = getattr(self, split)
         return METRICS[self.measured_by](outputs.index_select(1, nodes), self.y.index_select(0, nodes))
+
+
+def _where(runs: Tensor, changed: Tensor, answers: Tensor) -> Tensor:
+    """[S, N, C] the changed answers of these runs [S], the others' as they were."""
+    return torch.where(runs.view(-1, 1, 1), changed, answers)
 
 
 def _objective(y: Tensor) -> Objective:

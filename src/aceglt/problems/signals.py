@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from aceglt.config import Config
-from aceglt.problems.base import Problem
+from aceglt.problems.base import Problem, Softened
 
 
 class Signal(Protocol):
@@ -19,8 +19,8 @@ class Signal(Protocol):
     def beta(self) -> float:
         """Weight of the soft targets beside the labels."""
 
-    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
-        """[S, …] soft targets of the dense models' outputs [S, N, C], which are made when asked for; None: none."""
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Softened | None:
+        """Soft targets of the dense models' outputs [S, N, C], which are made when asked for; None: none."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Labels:
 
     beta: ClassVar[float] = 0.0
 
-    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Softened | None:
         return None
 
 
@@ -43,7 +43,7 @@ class Teacher:
     smoothing: float = 0.0
     """How much of what a node is taught comes from its neighbours."""
 
-    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Tensor | None:
+    def targets(self, problem: Problem, outputs: Callable[[], Tensor]) -> Softened | None:
         return problem.soften(outputs(), self.temperature, self.smoothing)
 
 

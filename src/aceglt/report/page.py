@@ -13,7 +13,7 @@ from typing import Any
 from aceglt.report import excerpt, tables
 from aceglt.report.charts import Figure, fluctuation_figure, sparsity_figure, time_figure
 from aceglt.report.view import READINGS, RunView, by_setting, colours, macs_of, setting_in_words, text, warnings
-from aceglt.searches.wording import SIDE_OF, counted, escape, patience_in_words, percent, plus_minus
+from aceglt.searches.wording import SIDE_OF, counted, escape, patience_in_words, percent, plus_minus, teacher_in_words
 
 
 def render(runs: Sequence[RunView], plotly_js: str) -> str:
@@ -42,7 +42,7 @@ def render(runs: Sequence[RunView], plotly_js: str) -> str:
         + _late(runs)
         if groups
         else "<p>Only dense was trained: there is no sparsity to draw it against.</p>",
-        "about": tables.facts_table(runs) + tables.machine_table(runs),
+        "about": tables.facts_table(runs) + each(_teacher) + tables.machine_table(runs),
         "savings": tables.savings_tables(runs),
         "comparison": "".join(tables.comparison_table(group, setting) for setting, group, _ in groups),
         "winners": tables.winners_table(runs) + each(_sooner),
@@ -98,6 +98,12 @@ def _sooner(run: RunView) -> str:
     """A note where a search could have ended sooner with the same winner."""
     told = patience_in_words([{"winning": {}, **level} for level in run.levels])
     return _note(f"{run.name}: {told}") if told else ""
+
+
+def _teacher(run: RunView) -> str:
+    """A note where teachers were not changed as the settings say."""
+    told = teacher_in_words(run.results)
+    return _note(f"{run.name}: the teacher is {told}") if told else ""
 
 
 def _note(words: str) -> str:

@@ -26,6 +26,7 @@ from aceglt.searches.wording import (
     percent,
     plus_minus,
     quantity,
+    teacher_in_words,
 )
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ def _story(path: Path, r: Mapping[str, Any]) -> dict[str, str]:
     lines = {
         "Dense": f"test {plus_minus(dense['test'])}, val {plus_minus(dense['val'])}, {quantity(dense['macs'])} MACs"
     }
+    if told := teacher_in_words(r):
+        lines["Teacher"] = told
     if levels:
         ends = {part: dict.fromkeys(percent(levels[i][key]) for i in (0, -1)) for key, part in SIDE_OF.items()}
         lines["Pruned"] = ", ".join(f"{part} {' to '.join(found)}" for part, found in ends.items())

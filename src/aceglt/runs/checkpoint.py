@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aceglt.files import tensors as storage
 from aceglt.files.schema import COUNT, NUMBER, OBJECT
 from aceglt.numerics.masks import SIDES, Counts, Masks, Scores
 from aceglt.pruning.importance import sample_indices
+from aceglt.searches.results import check_taught
 from aceglt.searches.state import LevelRecord, Outcome, Selected, State
 
 _KIND, _VERSION = "checkpoint", 1
@@ -57,6 +59,7 @@ def save(path: Path, state: State) -> None:
         "dense": asdict(state.dense) if state.dense else None,
         "records": [asdict(record) for record in state.records],
         "selected": chosen,
+        "taught": state.taught,
     }
     storage.write_tensors(path, _KIND, _VERSION, payload, tensors)
 
@@ -78,10 +81,12 @@ def load(path: Path, total: Counts, runs: int, outputs: tuple[int, int] | None =
 
     try:
         schema.check(payload, _PAYLOAD, "checkpoint")
+        check_taught(taught := payload.get("taught"), "checkpoint: taught")  # earlier files lack it
         chosen, scored = masks("selected"), "importance.weights" in tensors
         state = State(
             dense=Outcome(**payload["dense"]) if payload["dense"] else None,
             soft=tensors.get("soft"),
+            taught=taught,
             masks=masks("last"),
             handed_on=masks("handed_on"),
             importance=Scores(*(tensors[f"importance.{side}"] for side in SIDES)) if scored else None,
@@ -110,7 +115,8 @@ def _check_together(state: State, total: Counts, runs: int) -> None:
         if values.dim() != 2 or values.shape[1] != len(sample_indices(getattr(total, side), values.device)):
             raise ValueError(f"importance of shape {list(values.shape)} for {getattr(total, side)} elements")
     outcomes = [record.outcome for record in state.records] + ([state.dense] if state.dense else [])
-    lists = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    lists: list[Sized] = [values for o in outcomes for values in (o.val, o.test, o.epoch) if values is not None]
+    lists += list((state.taught or {}).values())
     lists += [s[name] for record in state.records if (s := record.structure) for name in ("weights", "macs")]
     real = [*([] if state.soft is None else [state.soft]), *of(state.importance).values()]
     chosen = (state.selected.masks, state.selected.handed_on) if state.selected else ()

@@ -89,7 +89,11 @@ class Search:
         masks = self.full_masks()
         outcome, params = self.train(0, masks)
         predict = partial(outputs, self.problem, self.backbone, params, masks, "train", self.parts, self.backend)
-        return replace(state, dense=outcome, soft=self.signal.targets(self.problem, predict))
+        softened = self.signal.targets(self.problem, predict)
+        if softened is None:
+            return replace(state, dense=outcome)
+        changed = {name: runs.tolist() for name, runs in softened.changed.items()}
+        return replace(state, dense=outcome, soft=softened.targets, taught=changed)
 
     def select(self, state: State) -> State:
         """Choose the next level's masks (line 2 of Algorithm 3)."""

@@ -43,6 +43,7 @@ _FLUCTUATION = {side: [(NUMBER,)] for side in _SIDES}
 _EXCERPT = {"seed": COUNT, "edges": [[COUNT]]}
 _SEEN = {"alive": [FLAG], "importance": ([(NUMBER,)],), "rank": ([(NUMBER,)],)}
 _MOST_EDGES = 1000
+_LISTS = ("val", "test", "epoch")
 _GRAPH = {**dict.fromkeys(("nodes", "edges", "features", "outputs"), COUNT), "split": OBJECT}
 _RESULTS = {
     **dict.fromkeys(_TEXTS, TEXT),
@@ -59,8 +60,8 @@ _RESULTS = {
 def check_results(results: Mapping[str, Any]) -> None:
     """Raise ValueError unless this is what `summarise` makes, possibly with more in it.
 
-    Earlier results lack label, graph, fluctuation, excerpt and warnings; of the diagnostics, a method may leave out
-    any, or say more.
+    Earlier results lack label, graph, teacher, fluctuation, excerpt and warnings; of the diagnostics, a method may
+    leave out any, or say more.
     """
     check(results, _RESULTS, "results")
     check(results.get("label"), (TEXT,), "label")
@@ -73,6 +74,7 @@ def check_results(results: Mapping[str, Any]) -> None:
     if not results["seeds"]:
         raise ValueError("there are no seeds")
     check(results.get("warnings", []), [TEXT], "warnings")
+    check_taught(taught := results.get("teacher"), "teacher")
     check(results.get("excerpt"), (_EXCERPT,), "excerpt")
     edges = results["excerpt"]["edges"] if results.get("excerpt") else []
     if len(edges) > _MOST_EDGES or any(len(pair) != 2 for pair in edges):
@@ -89,11 +91,15 @@ def check_results(results: Mapping[str, Any]) -> None:
             raise ValueError("the excerpt of a level is not of the excerpt's edges")
     if len({entry["test"] is None for entry in entries.values()}) == 2:
         raise ValueError("test was read at some levels and not at others")
-    for name, entry in entries.items():
-        for reading in ("val", "test", "epoch"):
-            found = entry[reading]
-            if found is not None and len(found) != len(results["seeds"]):
-                raise ValueError(f"{reading} of {name} has {len(found)} values for {len(results['seeds'])} seeds")
+    lists = {f"{reading} of {name}": entry[reading] for name, entry in entries.items() for reading in _LISTS}
+    for name, found in (lists | (taught or {})).items():
+        if found is not None and len(found) != len(results["seeds"]):
+            raise ValueError(f"{name} has {len(found)} values for {len(results['seeds'])} seeds")
+
+
+def check_taught(taught: Any, name: str) -> None:
+    """Raise ValueError unless this says how teachers were changed, or nothing."""
+    check(taught, ({key: [FLAG] for key in taught} if isinstance(taught, dict) else OBJECT,), name)
 
 
 def per_level(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -142,6 +148,7 @@ def summarise(search: Search, state: State, finished: bool) -> dict[str, Any]:
         "metric": search.problem.metric,
         "task": c.task,
         "signal": c.scoring.signal,
+        **({"teacher": dict(state.taught)} if state.taught else {}),
         **({} if c.pruning.structure is None else {"structure": c.pruning.structure}),
         "preset": c.preset,
         "epochs": c.training.epochs,

@@ -69,6 +69,8 @@ class State:
 
     dense: Outcome | None = None
     soft: Tensor | None = None  # [S, N, C] the dense models' predictions
+    taught: Mapping[str, list[bool]] | None = None
+    """Whether what they teach was changed before, lists over runs; see `Softened`."""
     masks: Masks | None = None  # masks of the last finished level; None before the first
     handed_on: Masks | None = None  # what the next level starts from, if not those
     importance: Scores | None = None  # of a sample at the last choice, what the next one's is compared with
@@ -156,4 +158,5 @@ def joined(first: State, second: State, order: Sequence[int]) -> State:
     ]
     names = ("soft", "masks", "handed_on", "importance")
     parts = {name: tensors(getattr(first, name), getattr(second, name)) for name in names}
-    return State(dense=outcome(first.dense, second.dense), records=tuple(records), **parts)
+    taught = lists(first.taught, second.taught)
+    return State(dense=outcome(first.dense, second.dense), taught=taught, records=tuple(records), **parts)

@@ -39,6 +39,14 @@ def plus_minus(values: Sequence[float | None] | None) -> str:
     return f"{100 * mean:.2f}" if len(known) == 1 else f"{100 * mean:.2f} ± {100 * std:.2f}"
 
 
+def teacher_in_words(r: Mapping[str, Any]) -> str:
+    """What of a search's settings its teachers were better without, in how many runs; nothing if they have them all."""
+    without = {"smoothing": "without smoothing", "temperature": "at temperature 1"}
+    left = {name: runs.count(False) for name, runs in (r.get("teacher") or {}).items()}
+    told = [f"{without.get(name, name)} in {count} of {len(r['seeds'])} runs" for name, count in left.items() if count]
+    return f"{', '.join(told)}: it was worse on validation otherwise" if told else ""
+
+
 def quantity(value: float | None, beside: float | None = None) -> str:
     """A large count with an SI prefix, that of the count it stands `beside` where one is given."""
     if value is None:
