@@ -304,14 +304,15 @@ def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("positive", [False, True])
-def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool) -> None:
+@pytest.mark.parametrize("width", [384, 32])
+def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool, width: int) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
-    dense = torch.randn(30, 384, generator=generator(2), dtype=dtype)
+    dense = torch.randn(30, width, generator=generator(2), dtype=dtype)
     outs, used = [], []
     for reads in (10_000, 1):
         workers = Noting()
-        outs.append(dense.new_full((40, 384), torch.nan))
+        outs.append(dense.new_full((40, width), torch.nan))
         kernels = CompiledKernels(reads=reads, workers=workers)
         kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
         used.append({name for name, *_ in workers.pieces})
@@ -321,12 +322,17 @@ def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, p
     torch.testing.assert_close(outs[1], expected.relu() if positive else expected)
 
 
-@pytest.mark.parametrize(("rows", "width"), [(30, 24), (30, 48), (4000, 32)])
-def test_what_does_not_fit_is_not_packed(rows: int, width: int) -> None:
-    kernels = CompiledKernels(reads=64)
-    assert kernels.packs(10**6, torch.empty(30, 32), 128)
-    assert not kernels.packs(10**6, torch.empty(rows, width), 128)
-    assert not kernels.packs(64 * 30 - 1, torch.empty(30, 32), 128)
+@pytest.mark.parametrize(
+    ("rows", "width", "columns"),
+    [(30, 32, 32), (30, 48, 16), (30, 24, 0), (4000, 32, 32), (4097, 32, 16), (8192, 32, 16), (8193, 32, 0)],
+)
+def test_blocks_of_columns_are_packed_where_half_of_a_cores_cache_holds_them(
+    monkeypatch: pytest.MonkeyPatch, rows: int, width: int, columns: int
+) -> None:
+    monkeypatch.setattr("aceglt.backends.cpu.kernels.core_cache", lambda: 1 << 20)
+    kernels, dense = CompiledKernels(reads=16), torch.empty(rows, width)
+    assert kernels.packed(16 * rows, dense, 32) == columns
+    assert kernels.packed(16 * rows - 1, dense, 32) == 0
 
 
 @pytest.mark.usefixtures("double")

@@ -264,7 +264,7 @@ def _adding(vectors: int, masked: bool = True) -> Any:
     return add
 
 
-_add_widest, _add_wide = _adding(_WIDEST, masked=False), _adding(WIDE, masked=False)
+_add_widest, _add_wide, _add_half = (_adding(vectors, masked=False) for vectors in (_WIDEST, WIDE, WIDE // 2))
 _add_one, _add_two, _add_three, _add_four = (_adding(vectors) for vectors in range(1, 5))
 
 
@@ -404,12 +404,16 @@ def matmul_packed(
     first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
 ) -> None:
     """Rows of CSR · dense, with the dense matrix as [blocks, rows, columns], of which a cache holds one while all rows
-    read it; if `positive`, with 0 for what is below it."""
+    read it; columns fill WIDE vectors, or half of them. If `positive`, with 0 for what is below it."""
     width = packed.shape[2]
     for block in range(len(packed)):
-        for i in range(first, last):
-            total = out[i, block * width : (block + 1) * width]
-            _add(total, rowptr[i], rowptr[i + 1], col, values, packed[block], True, positive)
+        dense, begin = packed[block], block * width
+        if width * packed.itemsize == WIDE * VECTOR:
+            for i in range(first, last):
+                _add_wide(rowptr[i], rowptr[i + 1], col, values, dense, out[i, begin:], 0, True, positive)
+        else:
+            for i in range(first, last):
+                _add_half(rowptr[i], rowptr[i + 1], col, values, dense, out[i, begin:], 0, True, positive)
 
 
 @_compiled

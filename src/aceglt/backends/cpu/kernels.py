@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,6 @@ _FEW = 16  # outputs of a layer up to which they are made one by one
 _NARROW = 8  # columns below which a row has nothing to vectorise
 _LINES = 1 << 8  # bytes of a row up to which they are
 _FETCHED = 12  # entries ahead
-_PACKED = 1 << 18  # bytes of a block of columns that a cache holds, whatever else there is
 _TILE = 256  # bytes of a row of features, transposed, that a product with a sparse weight reads
 _FLOATS = (torch.float32, torch.float64)
 _LANES = 16  # of a vector
@@ -61,6 +61,16 @@ def compiled_module() -> ModuleType | None:
     return compiled
 
 
+@cache
+def core_cache() -> int:
+    """Bytes of the second cache, which a core has for itself; 1 MiB where the system does not say."""
+    try:
+        size = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text()
+        return int(size.strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 1 << 20
+
+
 class CompiledKernels(Kernels):
     """What numba's kernels give, and plain torch where they do not serve."""
 
@@ -70,7 +80,7 @@ class CompiledKernels(Kernels):
         blocked: int = 1 << 23,
         block: int = 1 << 19,
         cache: int = 1 << 22,
-        reads: int = 64,
+        reads: int = 16,
         numba: bool = True,
         workers: Workers | None = None,
     ) -> None:
@@ -80,7 +90,7 @@ class CompiledKernels(Kernels):
             blocked: bytes of a matrix from which on long rows of entries read it block by block.
             block: bytes of such a block.
             cache: bytes of a matrix from which on gathers of its rows are prefetched.
-            reads: how often a row of a small matrix is read, from which on the matrix is packed for that.
+            reads: how often a row of a matrix is read, from which on blocks of its columns are packed for a cache.
             numba: whether to use it where it is installed.
             workers: threads that share the work of a kernel; by default its own.
         """
@@ -206,20 +216,22 @@ class CompiledKernels(Kernels):
         assert compiled is not None
         entries, (height, width), each = col.shape[0], dense.shape, dense.element_size()
         size, block, matrix = entries * width, self.block // (width * each), (rowptr, col, values)
-        wide = compiled.WIDE * compiled.VECTOR
-        if self.packs(entries, dense, wide):
-            packed = dense.reshape(height, -1, wide // each).transpose(0, 1).contiguous()
-            self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size)
+        columns = self.packed(entries, dense, compiled.WIDE * compiled.VECTOR // each)
+        if columns:
+            packed = dense.reshape(height, -1, columns).transpose(0, 1).contiguous()
+            self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size, pieces=1)
         elif not positive and dense.nbytes > self.blocked and entries * block >= 4 * out.shape[0] * height:
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
         else:
             self.run("matmul", rowptr, *matrix, dense, out, self.prefetched(dense), positive, size=size)
 
-    def packs(self, entries: int, dense: Tensor, width: int) -> bool:
-        """Whether a matrix is small and read often enough to be packed, in blocks of so many bytes a row."""
+    def packed(self, entries: int, dense: Tensor, most: int) -> int:
+        """How many columns, `most` or half of that, a block of a matrix has whose blocks are read from a core's cache;
+        0 if no block fits in there, or entries are too few to pay for the packing."""
         rows, columns = dense.shape
-        small = rows * width <= _PACKED and columns * dense.element_size() % width == 0
-        return small and entries >= self._reads * rows
+        fitting = (wide for wide in (most, most // 2) if rows * wide * dense.element_size() <= core_cache() // 2)
+        wide = next((wide for wide in fitting if columns % wide == 0), 0)
+        return wide if entries >= self._reads * rows else 0
 
     def prefetched(self, dense: Tensor) -> int:
         """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch

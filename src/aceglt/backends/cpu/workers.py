@@ -9,7 +9,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
-from threading import Condition, Lock, Thread
+from threading import Barrier, Condition, Lock, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -34,6 +34,23 @@ def one_thread() -> None:
         back = Thread(target=torch.set_num_threads, args=(usual,))
         back.start()
         back.join()
+
+
+def begun(count: int) -> ThreadPoolExecutor:
+    """A pool whose threads have all begun, with one thread each for their operations.
+
+    While one begins, torch would give that number to any other thread that begins: so none does later on.
+    """
+    pool, all_there = ThreadPoolExecutor(count, initializer=one_thread), Barrier(count + 1)
+    try:
+        for _ in range(count):
+            pool.submit(all_there.wait)
+        all_there.wait()
+    except BaseException:  # an interruption
+        all_there.abort()
+        pool.shutdown()
+        raise
+    return pool
 
 
 class Workers:
@@ -132,7 +149,7 @@ class Spare:
 
     def __init__(self, cores: int, workers: Workers) -> None:
         self._cores, self._trainings, self._beside, self._lock = cores, 0, 0, Lock()
-        self._pool, self._workers = ThreadPoolExecutor(cores, initializer=one_thread), workers
+        self._pool, self._workers = begun(max(1, cores // 2)), workers
 
     def close(self) -> None:
         """Trainings are over."""
@@ -180,7 +197,7 @@ def side_by_side(
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
-    turns, pool = _Turns(observer), ThreadPoolExecutor(workers, initializer=one_thread)
+    turns, pool = _Turns(observer), begun(workers)
     try:
         trainings = [pool.submit(train, group, turns) for group in groups]
         wait_for(trainings, return_when=FIRST_EXCEPTION)
