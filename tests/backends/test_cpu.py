@@ -419,9 +419,10 @@ def test_adam_is_torchs_and_the_same_for_any_number_of_threads(dtype: torch.dtyp
         workers = Noting(threads)
         adam = Adam(CompiledKernels(workers=workers), 0.1, weight)
         rules = adam.rules((decays[0], 0.0), decays[1:])
+        step = adam.stepping(weight, moments, rules, product, scores=score)
         for grad in grads:
             adam.advance()
-            adam.update(weight, grad, moments, rules, product, scores=score)
+            step(grad)
         assert torch.equal(product, weight * score)
         assert len(workers.pieces) >= threads * len(grads)
         return torch.stack([weight, score])

@@ -123,6 +123,10 @@ class Dropout:
         draws = self._kernels.keep_mask(key, 4, p, h.dtype, rows)  # [S, n · hashes, 4]
         return draws.view(len(h), h.shape[1], -1)[..., : h.shape[2]]
 
+    def drawing(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """The keys [S] that a layer draws with, and which of its columns are computed ([width] bool; None is all)."""
+        return self._fold(layer), self._units.get(layer)
+
     def _fold(self, layer: int) -> Tensor:
         return self._kernels.fold(self.key, layer)
 

@@ -79,7 +79,7 @@ class Features:
     @cached_property
     def csr_t(self) -> Tensor | None:
         """Xᵀ, where Xᵀ·G is cheaper with a sparse one."""
-        if self.csr is None or self._density >= self.kernels.sparse_gradient:
+        if self.csr is None or not self.sparse_gradient:
             return None
         return transposed(self.csr) if self._transpose is None else self._transpose()
 
@@ -87,6 +87,11 @@ class Features:
     def sparse(self) -> bool:
         """Whether X·W is computed with a sparse X."""
         return self.csr is not None and self._density < self.kernels.sparse_product
+
+    @property
+    def sparse_gradient(self) -> bool:
+        """Whether Xᵀ·G is computed with a sparse Xᵀ."""
+        return self.csr is not None and self._density < self.kernels.sparse_gradient
 
     @cached_property
     def nnz(self) -> int:

@@ -265,36 +265,37 @@ class CompiledElements(AliveElements):
         self._rules = rules(decay, self._idle_rule) if self._scores else self._decay  # of weights and of their scores
         self._edge_rules = rules((score_decay, 0.0 if scoring is None else scoring.lambda_edges))
         self._moments = {name: _moments(part, 4 if self._scores else 2) for name, part in self._weights.items()}
-        self._moments |= {name: _moments(part) for name, part in self.others.items()}
-        self._edge_moments = _moments(self.edge_values) if scoring is not None else None
-        moved = self._idle if any(self._idle_rule) else []  # nothing reads them, so the rule is all that moves them
-        self._moved = [(part, torch.zeros_like(part), _moments(part)) for part in moved]
-        self._matrices = self._made()
+        step, moved = self._adam.stepping, self._idle if any(self._idle_rule) else []
+        self._steps = {name: step(part, _moments(part), self._decay) for name, part in self.others.items()}
+        self._edge_step = step(self.edge_values, _moments(self.edge_values), self._edge_rules)
+        self._moved = [  # nothing reads them, so the rule is all that moves them
+            (step(part, _moments(part), self._idle_rules), torch.zeros_like(part)) for part in moved
+        ]
+        self._act()
 
-    def _made(self) -> dict[str, Tensor]:
-        """The matrices that act, of what weights and scores are now."""
-        return self._as_matrices({name: self._weights[name] * score for name, score in self._scores.items()})
+    def _act(self) -> None:
+        """Make the matrices that act of what weights and scores are now, and what updates them."""
+        self._matrices = self._as_matrices({name: self._weights[name] * score for name, score in self._scores.items()})
+        for name, weight in self._weights.items():
+            storage, matrix, scores = self._storage[name], self._matrices[name], self._scores.get(name)
+            given = matrix, storage.places32, scores, storage.alive
+            self._steps[name] = self._adam.stepping(weight, self._moments[name], self._rules, *given)
 
     def effective(self) -> dict[str, Tensor]:
         return self._matrices  # which the update keeps as weights and scores say
 
     def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
-        update = self._adam.update
         self._adam.advance()
-        for name, weight in self._weights.items():
-            storage, moments, matrix = self._storage[name], self._moments[name], self._matrices[name]
-            grad, scores = grads[name].contiguous(), self._scores.get(name)
-            update(weight, grad, moments, self._rules, matrix, storage.places32, scores, storage.alive)
-        for name, part in self.others.items():
-            update(part, grads[name].contiguous(), self._moments[name], self._decay)
-        for part, none, moments in self._moved:
-            update(part, none, moments, self._idle_rules)
-        if self._edge_moments is not None:
+        for name, step in self._steps.items():
+            step(grads[name].contiguous())
+        for step, none in self._moved:
+            step(none)
+        if self.scoring is not None:
             assert edges is not None
-            update(self.edge_values, edges.contiguous(), self._edge_moments, self._edge_rules)
+            self._edge_step(edges.contiguous())
         if self.scoring is not None and self.scoring.clamp:
             self._clamp()
-            self._matrices = self._made()
+            self._act()
 
 
 def _moments(part: Tensor, count: int = 2) -> Tensor:

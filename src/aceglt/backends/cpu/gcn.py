@@ -1,10 +1,11 @@
-"""One run's pass through a GCN on the CPU in two halves, each with its gradient: a few compiled kernels where plain
-torch has some fifty operations, which on a small graph take as long to call as to run."""
+"""One run's pass through a GCN on the CPU in two halves, and its gradient: four compiled functions where plain torch
+has some hundred operations, which on a small graph take as long to call as to run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeGuard
 
@@ -13,12 +14,14 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
-from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.backends.cpu.kernels import NOT_DRAWN, CompiledKernels, Sums, as_given
 from aceglt.numerics.batch import Block, GraphBatch, pointers
 from aceglt.numerics.features import Features
 from aceglt.numerics.ops import scatter_arcs, slots
 
 _INT32 = 2**31 - 1
+Csr = tuple[Any, Any, Any]
+"""Where the rows of a sparse matrix begin, its columns, and its values, arrays or tensors; empty if there is none."""
 
 
 def serves(backbone: Backbone) -> TypeGuard[GCN]:
@@ -29,65 +32,115 @@ def serves(backbone: Backbone) -> TypeGuard[GCN]:
     return simple and backbone.chain[1].messages
 
 
-class CompiledGCN(GCN):
-    """A GCN whose `stem` and `head` are compiled where that is worth it.
+@dataclass(frozen=True)
+class Stem:
+    """What the first layer leaves for the second one and for the gradient."""
 
-    `stem` then has the gradient of units that are 0 from `head`: they go together.
-    """
+    weight: Tensor  # [1, F, H]
+    edge_values: Tensor  # [1, E]
+    layer: Layer
+    arcs: tuple[Tensor, Tensor, Tensor]  # see `CompiledKernels.arc_coefficients`
+    picked: Tensor  # [A] coefficients of the layer's arcs
+    hidden: Tensor  # [T, H] units after ReLU
+    z: Tensor  # what units are sums of, in blocks [blocks, rows, columns]; empty where no gradient reads it
+
+
+class CompiledGCN(GCN):
+    """A GCN whose `stem` and `head` are compiled where that is worth it."""
 
     def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False) -> None:
         """`fixed` says that edge values stay what they are, so that what is made of them may be kept."""
         self.__dict__.update(copy(backbone).__dict__)
-        self._kernels, self._fixed = kernels, fixed
+        self.kernels, self.fixed = kernels, fixed
         self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}  # by what it is and a graph's id, with the graph
 
-    def _serves(self, graph: GraphBatch, weights: Weights) -> bool:
+    def computes(self, graph: GraphBatch, weights: Weights) -> bool:
+        """Whether passes there are worth compiled functions."""
         weight = weights["layer0.weight"]  # [S, F, H]
         width = self.drawn(0) or weight.shape[2]  # what serves a network serves it without its dead units
-        return graph.runs == 1 and self._kernels.computes(weight, graph.layer(0).targets * width)
+        return graph.runs == 1 and self.kernels.computes(weight, graph.layer(0).targets * width)
 
-    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> tuple[Tensor, Tensor]:
-        """The first layer's units [1, T, H] after ReLU, and all arcs' coefficients [A]."""
-        if not self._serves(graph, weights):
+    def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:
+        if not self.computes(graph, weights):
             return super().stem(weights, graph, edge_values, x)
-        hidden, adjacency = _Stem.apply(weights["layer0.weight"], edge_values, graph, x, self)
-        return hidden, adjacency
+        weight, first = weights["layer0.weight"], graph.layer(0)
+        arcs = self.coefficients_of(graph, edge_values)
+        picked, layer = self.picked(first, arcs[0]), layer_of(x, first, self)
+        with torch.no_grad():
+            hidden, z = layer.units(weight[0], picked, edge_values.requires_grad)
+        return Stem(weight, edge_values, layer, arcs, picked, hidden, z)
 
-    def head(
-        self, weights: Weights, graph: GraphBatch, state: tuple[Tensor, Tensor], dropout: Dropout | None
-    ) -> Tensor:
-        if not self._serves(graph, weights):
+    def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
+        if not isinstance(state, Stem):
             return super().head(weights, graph, state, dropout)
-        draw, scale = None, 1.0
+        hidden, drawing, scale = state.hidden, NOT_DRAWN, 1.0
         if dropout is not None:
-            p = self.chain[0].dropout
-            nodes, whole = graph.layer(0).nodes, self.drawn(0)
-            draw, scale = partial(dropout, nodes=nodes, layer=0, p=p, whole=whole), 1.0 / (1.0 - p)
-        result: Tensor = _Head.apply(weights["layer1.weight"], *state, graph, draw, scale, self)
+            nodes, p, whole = graph.layer(0).nodes, self.chain[0].dropout, self.drawn(0)
+            scale, drawn = 1.0 / (1.0 - p), self.kernels.drawing(hidden, *dropout.drawing(0), nodes, p, whole)
+            if drawn is None:
+                hidden = dropout(hidden.unsqueeze(0), nodes, 0, p, whole)[0]
+            drawing = drawn or drawing
+        given = hidden, drawing, scale, state, graph, self
+        result: Tensor = _Pass.apply(state.weight, weights["layer1.weight"], state.edge_values, *given)
         return result
+
+    def product(self, x: Features, weight: Tensor) -> Tensor:
+        """X · W for `ReadyFeatures`, of a weight [1, F, H]."""
+        if not in_blocks(x):
+            return x.product(weight)
+        out = self.kernels.blocks(x.shape[0], weight[0])
+        parts = *self.csr(x), weight[0], out[:0], out, out[0, :0]
+        self.kernels.together("product", *parts, size=x.nnz * weight.shape[2])
+        return out
 
     def coefficients_of(self, graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `CompiledKernels.arc_coefficients`; made once where values are fixed."""
-        assert not (self._fixed and edge_values.requires_grad)
-        made: tuple[Tensor, Tensor, Tensor] = self.once(
-            "arcs", graph, lambda: self._kernels.arc_coefficients(graph, slots(edge_values)), self._fixed
-        )
+        assert not (self.fixed and edge_values.requires_grad)
+        with torch.no_grad():
+            made: tuple[Tensor, Tensor, Tensor] = self.once(
+                "arcs", graph, lambda: self.kernels.arc_coefficients(graph, slots(edge_values)), self.fixed
+            )
         return made
 
     def picked(self, block: Block, adjacency: Tensor) -> Tensor:
         """Of all arcs' coefficients those of a layer; made once where values are fixed."""
         if block.arcs is None:
             return adjacency
-        made: Tensor = self.once("picked", block, partial(adjacency.index_select, 0, block.arcs), self._fixed)
+        made: Tensor = self.once("picked", block, partial(adjacency.index_select, 0, block.arcs), self.fixed)
         return made
 
-    def once(self, what: str, graph: Block, make: Callable[[], Any], kept: bool = True) -> Any:
-        """What is made of a graph, which is kept if it stays the same."""
+    def transposed(self, block: Block, values: Tensor) -> Csr:
+        """A block with these values of its arcs, the other way round."""
+        if block.mirrored:
+            return *self.arcs_of(block), values
+        order = partial(values.index_select, 0, block.transpose)
+        there = self.once("transposed", block, lambda: as_given((block.transposed_rowptr, block.transposed_col)))
+        return *there, self.once("turned", block, order, self.fixed)
+
+    def arcs_of(self, block: Block) -> tuple[Any, Any]:
+        """Where the rows of a block begin, and their columns."""
+        arcs: tuple[Any, Any] = self.once("arcs of", block, lambda: as_given((block.rowptr, block.col32)))
+        return arcs
+
+    def csr(self, x: Features, transposed: bool = False) -> Csr:
+        """X, or Xᵀ."""
+
+        def made() -> Csr:
+            matrix = x.csr_t if transposed else x.csr
+            assert matrix is not None
+            csr: Csr = as_given((matrix.crow_indices(), matrix.col_indices(), matrix.values()))
+            return csr
+
+        kept: Csr = self.once("transposed" if transposed else "csr", x, made)
+        return kept
+
+    def once(self, what: str, of: Block | Features, make: Callable[[], Any], kept: bool = True) -> Any:
+        """What is made of a graph or of features, which is kept if it stays the same."""
         if not kept:
             return make()
-        if (what, id(graph)) not in self._kept:
-            self._kept[what, id(graph)] = graph, make()
-        return self._kept[what, id(graph)][1]
+        if (what, id(of)) not in self._kept:
+            self._kept[what, id(of)] = of, make()
+        return self._kept[what, id(of)][1]
 
 
 class AggregatedFeatures(Features):
@@ -104,71 +157,18 @@ class AggregatedFeatures(Features):
     def columns(self, kept: Tensor) -> AggregatedFeatures:
         return AggregatedFeatures(self._base.columns(kept), self._block, self._compiled)
 
-    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Units [1, T, H] of a first layer, with 0 for what is below it, from the weight [1, F, H] and the values of
-        arcs; then what the gradients of the weight and of arcs need. Sums are made once where arcs are `fixed`."""
+    def summed(self, arcs: Tensor, fixed: bool) -> Tensor:
+        """The sums' values from those of arcs; made once where arcs are `fixed`."""
         sums = self.sums.of(arcs) if self._kept is None else self._kept
         self._kept = sums if fixed else None
-        out = weight.new_empty(1, self._block.targets, weight.shape[2])
-        self._compiled.multiply(self.sums.rowptr, self.sums.col, sums, weight[0], out[0], positive=True)
-        return out, sums, weight
-
-    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        """[1, F, H], from that [T, H] of the units."""
-        rowptr, col, order = self._transposed
-        out = grad.new_empty(1, self.shape[1], grad.shape[1])
-        self._compiled.multiply(rowptr, col, needed.index_select(0, order), grad, out[0])
-        return out
-
-    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        """[A] of the layer's arcs, from that [T, H] of the units."""
-        products = self._compiled.inner_products(self.sums.rowptr, self.sums.col, grad, needed[0])
-        return self.sums.gradient(products)
+        return sums
 
     @cached_property
-    def _transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+    def transposed(self) -> Csr:
         """Where the rows of the transposed sums begin, their columns, and their order among the sums."""
         row = torch.arange(self._block.targets).repeat_interleave(self.sums.rowptr.diff())
         order = self.sums.col.argsort(stable=True)
         return pointers(self.sums.col[order], self.shape[1]), row[order].int(), order
-
-
-class ReadyFeatures(Features):
-    """Features whose product with the weight of this step is known already, among that of others."""
-
-    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
-        """The product of all [S, N, H], and which rows of it are meant, [n] int32."""
-        vars(self).update(vars(base))
-        self._base, self.of_all, self.places = base, of_all, places
-
-    def product(self, weight: Tensor) -> Tensor:
-        return self.of_all.index_select(1, self.places)
-
-    def gradient(self, grad: Tensor) -> Tensor:
-        return self._base.gradient(grad)
-
-
-class _Multiplied:
-    """Features of a layer's sources that are multiplied by a weight before they are summed along its arcs: what
-    `AggregatedFeatures` do in the other order."""
-
-    def __init__(self, x: Features, block: Block, gcn: CompiledGCN) -> None:
-        self._x, self._block, self._kernels, self._sources = x, block, gcn._kernels, block.col32
-        """[A] where the product of each arc's source is."""
-        if isinstance(x, ReadyFeatures):
-            self._sources = gcn.once("sources", block, partial(x.places.index_select, 0, block.col))
-
-    def units(self, weight: Tensor, arcs: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        z = self._x.of_all if isinstance(self._x, ReadyFeatures) else self._x.product(weight)
-        out = z.new_empty(1, self._block.targets, z.shape[2])
-        self._kernels.multiply(self._block.rowptr, self._sources, arcs, z[0], out[0], positive=True)
-        return out, arcs, z
-
-    def weight_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        return self._x.gradient(_transposed(self._block, needed, grad, self._kernels).unsqueeze(0))
-
-    def arc_gradient(self, needed: Tensor, grad: Tensor) -> Tensor:
-        return self._kernels.inner_products(self._block.rowptr, self._sources, grad, needed[0])
 
 
 def aggregated(
@@ -189,72 +189,182 @@ def aggregated(
     return made if passes * len(made.sums.col) < others * rows else x
 
 
-class _Stem(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, edge_values: Tensor, graph: GraphBatch, x: Features, gcn: CompiledGCN
-    ) -> tuple[Tensor, Tensor]:
-        first = graph.layer(0)
-        layer = x if isinstance(x, AggregatedFeatures) else _Multiplied(x, first, gcn)
-        adjacency, values, root = gcn.coefficients_of(graph, edge_values)
-        hidden, for_weight, for_arcs = layer.units(weight, gcn.picked(first, adjacency), gcn._fixed)
-        ctx.graph, ctx.layer, ctx.kernels = graph, layer, gcn._kernels
-        scored = ctx.needs_input_grad[1]
-        ctx.save_for_backward(for_weight, *((for_arcs, values, root) if scored else ()))
-        if not scored:
-            ctx.mark_non_differentiable(adjacency)
-        return hidden, adjacency
+class ReadyFeatures(Features):
+    """Features whose product with the weight of this step is known already, among that of others."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad, of_adjacency = grads[0][0].contiguous(), grads[1]
-        for_weight, *kept = ctx.saved_tensors
-        of_weight = ctx.layer.weight_gradient(for_weight, grad)
-        if not ctx.needs_input_grad[1]:
-            return of_weight, None, None, None, None
-        for_arcs, values, root = kept
-        of_picked = ctx.layer.arc_gradient(for_arcs, grad)
-        of_arcs = scatter_arcs(ctx.graph.layer(0), of_picked, len(values)).add_(of_adjacency)
-        of_slots = ctx.kernels.slot_gradient(ctx.graph, values, root, of_arcs)
-        return of_weight, of_slots[:-1].unsqueeze(0), None, None, None
+    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
+        """The product of all, [1, N, H] or [blocks, N, columns], and which of its rows are meant, [n] int32."""
+        vars(self).update(vars(base))
+        self._base, self.of_all, self.places = base, of_all, places
+
+    def product(self, weight: Tensor) -> Tensor:
+        return self.of_all.index_select(1, self.places)
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        return self._base.gradient(grad)
 
 
-class _Head(torch.autograd.Function):
+class Layer:
+    """A first layer: features of its sources are multiplied by a weight and summed along its arcs."""
+
+    def __init__(self, x: Features, block: Block, gcn: CompiledGCN) -> None:
+        self._x, self._block, self._gcn, self._kernels = x, block, gcn, gcn.kernels
+        self.inner = gcn.arcs_of(block)
+        """Of whose entries the values have gradients."""
+
+    @property
+    def nothing(self) -> Csr:
+        """In place of a matrix."""
+        rowptr, col = self.inner
+        return rowptr[:0], col[:0], as_given(self._x.x.new_empty(0))
+
+    @property
+    def inputs(self) -> Csr:
+        """Xᵀ; empty where its product is left to `weight_gradient`."""
+        return self._gcn.csr(self._x, transposed=True) if in_blocks(self._x) else self.nothing
+
+    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
+        """Units [T, H] after ReLU from the weight [F, H] and the values of arcs, and what they are sums of, in
+        blocks."""
+        x, (rowptr, col) = self._x, self.inner
+        hidden, size = weight.new_empty(self._block.targets, weight.shape[1]), len(col) * weight.shape[1]
+        if in_blocks(x):
+            z = self._kernels.blocks(x.shape[0], weight)
+            parts = *self._gcn.csr(x), weight, z, rowptr, col, arcs, hidden
+            self._kernels.together("stem", *parts, size=size + x.nnz * weight.shape[1])
+        else:
+            given = x.product(weight.unsqueeze(0))[0]
+            z = self._kernels.blocks(len(given), weight)
+            self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=size)
+        return hidden, z
+
+    def turned(self, arcs: Tensor) -> Csr:
+        """The layer's arcs the other way round; empty where X is summed along them."""
+        return self._gcn.transposed(self._block, arcs)
+
+    def weight_gradient(self, of_weight: Tensor) -> Tensor:
+        """[1, F, H], from what `backward` leaves."""
+        return of_weight.unsqueeze(0) if in_blocks(self._x) else self._x.gradient(of_weight.unsqueeze(0))
+
+    def arc_gradient(self, of_inner: Tensor) -> Tensor:
+        """[A] of the layer's arcs."""
+        return of_inner
+
+    @property
+    def rows(self) -> int:
+        """How many `backward` leaves for `weight_gradient`."""
+        return self._x.shape[1] if in_blocks(self._x) else self._block.sources
+
+    @property
+    def entries(self) -> int:
+        """Of X."""
+        return self._x.nnz
+
+
+class _Ready(Layer):
+    """One whose features have been multiplied already."""
+
+    def __init__(self, x: ReadyFeatures, block: Block, gcn: CompiledGCN) -> None:
+        super().__init__(x._base, block, gcn)
+        self._z = x.of_all
+        rowptr, _ = self.inner
+        sources = gcn.once("sources", block, lambda: as_given(x.places.index_select(0, block.col)))
+        self.inner = rowptr, sources
+
+    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
+        (rowptr, col), z, given = self.inner, self._z, weight[:0]
+        hidden = weight.new_empty(self._block.targets, weight.shape[1])
+        if not in_blocks(self._x):
+            z, given = self._kernels.blocks(z.shape[1], weight), z[0]
+        self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=len(col) * weight.shape[1])
+        return hidden, z
+
+
+class _Summed(Layer):
+    """One whose features are summed along its arcs first."""
+
+    def __init__(self, x: AggregatedFeatures, block: Block, gcn: CompiledGCN) -> None:
+        super().__init__(x, block, gcn)
+        self._features, self.inner = x, as_given((x.sums.rowptr, x.sums.col))
+        self._sums = x.sums.col  # what they are follows
+
+    @property
+    def inputs(self) -> Csr:
+        rowptr, col, order = self._features.transposed
+        return rowptr, col, self._sums.index_select(0, order)
+
+    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
+        self._sums = self._features.summed(arcs, self._gcn.fixed)
+        hidden, kept = weight.new_empty(self._block.targets, weight.shape[1]), self._kernels.blocks(len(weight), weight)
+        kept = kept if scored else kept[:0]
+        parts = *self.inner, self._sums, weight, kept, kept[:0], hidden
+        self._kernels.together("product", *parts, size=len(self._sums) * weight.shape[1])
+        return hidden, kept
+
+    def turned(self, arcs: Tensor) -> Csr:
+        return self.nothing
+
+    def weight_gradient(self, of_weight: Tensor) -> Tensor:
+        return of_weight.unsqueeze(0)
+
+    def arc_gradient(self, of_inner: Tensor) -> Tensor:
+        return self._features.sums.gradient(of_inner)
+
+    @property
+    def rows(self) -> int:
+        return self._x.shape[1]
+
+
+def layer_of(x: Features, block: Block, gcn: CompiledGCN) -> Layer:
+    """How a layer reads features of this kind."""
+    if isinstance(x, AggregatedFeatures):
+        return _Summed(x, block, gcn)
+    return _Ready(x, block, gcn) if isinstance(x, ReadyFeatures) else Layer(x, block, gcn)
+
+
+def in_blocks(x: Features) -> bool:
+    """Whether these features are multiplied by blocks of a weight's columns: sparse ones, both ways."""
+    return type(x) is Features and x.sparse and x.sparse_gradient
+
+
+class _Pass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, hidden: Tensor, adjacency: Tensor, *others: Any) -> Tensor:
-        """`others` are the graph, what drops elements of hidden units (or None) and scales the rest, and the GCN."""
-        graph, draw, ctx.scale, gcn = others
-        kernels: CompiledKernels = gcn._kernels
-        second, narrow = graph.layer(1), weight[0].t().contiguous()  # [C, H]
-        left = hidden if draw is None else draw(hidden)
-        picked, z = gcn.picked(second, adjacency), kernels.outputs(left[0], narrow)
-        out: Tensor = z.new_empty(1, second.targets, z.shape[1])
-        kernels.multiply(second.rowptr, second.col32, picked, z, out[0])
-        ctx.graph, ctx.kernels = graph, kernels
-        ctx.save_for_backward(narrow, left, picked, z)
+    def forward(ctx: Any, first: Tensor, second: Tensor, edge_values: Tensor, *given: Any) -> Tensor:
+        """`given` are hidden units, what drops elements of them and scales the others, what the stem left, the graph
+        and the GCN."""
+        hidden, drawing, ctx.scale, stem, graph, gcn = given
+        block, narrow = graph.layer(1), second[0].t().contiguous()  # [C, H]
+        left = hidden if drawing is NOT_DRAWN else torch.empty_like(hidden)
+        values, z = gcn.picked(block, stem.arcs[0]), hidden.new_empty(len(hidden), len(narrow))
+        out: Tensor = z.new_empty(1, block.targets, len(narrow))
+        parts = narrow, left, z, block.rowptr, block.col32, values, out[0]
+        gcn.kernels.together("head", hidden, *drawing, *parts, size=len(narrow) * hidden.numel())
+        ctx.graph, ctx.gcn, ctx.stem = graph, gcn, stem
+        ctx.save_for_backward(narrow, left, values, z)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad = grads[0][0].contiguous()
-        narrow, left, picked, z = ctx.saved_tensors
-        second = ctx.graph.layer(1)
-        of_z = _transposed(second, picked, grad, ctx.kernels)
-        of_weight = (of_z.t() @ left[0]).t().contiguous().unsqueeze(0)
-        of_hidden = ctx.kernels.unit_gradients(of_z, narrow, left[0], ctx.scale).unsqueeze(0)
-        of_adjacency = None
-        if ctx.needs_input_grad[2]:
-            of_arcs = ctx.kernels.inner_products(second.rowptr, second.col32, grad, z)
-            of_adjacency = scatter_arcs(second, of_arcs, ctx.graph.num_arcs)
-        return of_weight, of_hidden, of_adjacency, None, None, None, None
-
-
-def _transposed(block: Block, values: Tensor, dense: Tensor, kernels: CompiledKernels) -> Tensor:
-    """The transposed block · dense."""
-    out = dense.new_empty(block.sources, dense.shape[1])
-    if block.mirrored:
-        kernels.multiply(block.rowptr, block.col32, values, dense, out)
-    else:
-        values = values.index_select(0, block.transpose)
-        kernels.multiply(block.transposed_rowptr, block.transposed_col, values, dense, out)
-    return out
+        (narrow, left, values, z), stem, graph = ctx.saved_tensors, ctx.stem, ctx.graph
+        gcn: CompiledGCN = ctx.gcn
+        block, layer, kernels, scored = graph.layer(1), stem.layer, gcn.kernels, ctx.needs_input_grad[2]
+        units, (rowptr, col), turned = left.shape[1], layer.inner, layer.turned(stem.picked)
+        of_hidden, of_sources = kernels.room(left, stem.z, scored, max(0, len(turned[0]) - 1))
+        of_first, of_second = left.new_empty(layer.rows, units), left.new_empty(units, len(narrow))
+        of_outer, of_inner = left.new_empty(scored * block.num_arcs), left.new_empty(scored * len(col))
+        kernels.together(
+            "backward",
+            *(grads[0][0].contiguous(), gcn.transposed(block, values)),
+            *(torch.empty_like(z), narrow, left, left.new_tensor([ctx.scale]), of_second),
+            *(turned, of_hidden, of_sources, layer.inputs, of_first),
+            *((block.rowptr, block.col32), z, of_outer, (rowptr, col), stem.z, of_inner),
+            size=units * (len(col) + layer.entries),
+        )
+        of_weights = layer.weight_gradient(of_first), of_second.unsqueeze(0)
+        if not scored:
+            return *of_weights, *(None,) * 7
+        of_arcs = scatter_arcs(graph.layer(0), layer.arc_gradient(of_inner), graph.num_arcs)
+        of_arcs = of_arcs.add_(scatter_arcs(block, of_outer, graph.num_arcs))
+        _, unscaled, roots = stem.arcs
+        of_slots = kernels.slot_gradient(graph, unscaled, roots, of_arcs)
+        return *of_weights, of_slots[:-1].unsqueeze(0), *(None,) * 6

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,18 @@ _LANES = 16  # of a vector
 _HASH = 8  # operations that a draw is counted as
 _STEP = 8  # and a step of Adam for a moment
 
+Drawing = tuple[Any, Tensor, int, Tensor, int, Tensor]
+"""The arguments of `drop` between h and what is left of it."""
+NOT_DRAWN: Drawing = (
+    np.uint64(0),
+    torch.empty(0, dtype=torch.int64),
+    1,
+    torch.empty(0, dtype=torch.int64),
+    0,
+    torch.empty(0),
+)
+"""Nothing is dropped."""
+
 
 _version = cache(metadata.version)  # which reads a file
 _unusable: list[Exception] = []  # why numba's kernels cannot be used, once that is known
@@ -49,7 +62,7 @@ def compiled_module() -> ModuleType | None:
     if find_spec("numba") is None:
         return None
     try:
-        from aceglt.backends.cpu import compiled
+        from aceglt.backends.cpu import compiled, compiled_gcn  # noqa: F401 - fails now or never
     except Exception as problem:  # whatever keeps an optional package from working
         logging.getLogger("aceglt").warning(
             "numba is installed, but its kernels cannot be used (%s: %s); plain torch computes the same to rounding",
@@ -110,8 +123,13 @@ class CompiledKernels(Kernels):
 
     def run(self, kernel: str, work: int | Tensor, *arguments: Any, **options: int) -> None:
         """Run a compiled kernel, which there is, divided among the workers (see `Workers.divide`)."""
-        arrays = [_array(given) if isinstance(given, Tensor) else given for given in (work, *arguments)]
-        self.workers.divide(getattr(compiled_module(), kernel), *arrays, **options)
+        self.workers.divide(getattr(compiled_module(), kernel), *map(as_given, (work, *arguments)), **options)
+
+    def together(self, kernel: str, *arguments: Any, size: int) -> None:
+        """Run a kernel of `compiled_gcn`, whose threads divide its work themselves (see `Workers.together`)."""
+        from aceglt.backends.cpu import compiled_gcn
+
+        self.workers.together(getattr(compiled_gcn, kernel), *map(as_given, arguments), size=size)
 
     # Random draws
 
@@ -139,25 +157,33 @@ class CompiledKernels(Kernels):
     def dropped(
         self, key: Tensor, h: Tensor, rows: Tensor | None, drop: float, whole: int | None, units: Tensor | None
     ) -> Tensor | None:
-        columns, width = torch.empty(0, dtype=torch.int64), h.shape[2]
-        if whole is not None:
-            width = whole + -whole % 4
-        elif units is not None:
-            columns, width = units.nonzero().squeeze(1), len(units)
-        drawn = h.shape[1] * width  # what serves a layer serves it without its dead units
-        if h.shape[0] > 1 or width % 4 or not self.computes(h, drawn):
+        drawing = self.drawing(h[0], key, units, rows, drop, whole) if len(h) == 1 else None
+        if drawing is None:
             return None
-        rows = torch.arange(h.shape[1]) if rows is None else rows
-        factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
-        arguments = _unsigned(key)[0], rows, width // 4, columns, rng.threshold(drop), factors
 
         def dropping(given: Tensor) -> Tensor:
             out = torch.empty_like(given)
-            self.run("drop", len(rows), given[0], *arguments, out[0], size=_HASH * given.numel())
+            self.run("drop", given.shape[1], given[0], *drawing, out[0], size=_HASH * given.numel())
             return out
 
         result: Tensor = _Dropped.apply(h, dropping)
         return result
+
+    def drawing(
+        self, h: Tensor, key: Tensor, units: Tensor | None, rows: Tensor | None, drop: float, whole: int | None
+    ) -> Drawing | None:
+        """How `drop` drops elements of h [n, H]; None where no kernel serves."""
+        columns, width = torch.empty(0, dtype=torch.int64), h.shape[1]
+        if whole is not None:
+            width = whole + -whole % 4
+        elif units is not None:
+            columns, width = units.nonzero().squeeze(1), len(units)
+        drawn = len(h) * width  # what serves a layer serves it without its dead units
+        if width % 4 or not self.computes(h, drawn):
+            return None
+        rows = torch.arange(len(h)) if rows is None else rows
+        factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
+        return _unsigned(key)[0], rows, width // 4, columns, rng.threshold(drop), factors
 
     # Products
 
@@ -271,6 +297,25 @@ class CompiledKernels(Kernels):
         self.run("unit_gradients", h.shape[0], grad, weight, h, factor, out, size=grad.shape[1] * h.numel())
         return out
 
+    # The pass of a GCN
+
+    def blocks(self, rows: int, weight: Tensor) -> Tensor:
+        """Room for so many rows as wide as a weight [F, H], in blocks of columns [blocks, rows, columns]."""
+        from aceglt.backends.cpu import compiled_rows
+
+        width, lanes = weight.shape[1], compiled_rows.VECTOR // weight.element_size()
+        vectors = next((few for few in (1, 2) if width <= few * lanes), compiled_rows.LONGEST)
+        return weight.new_empty(-(-width // (vectors * lanes)), rows, vectors * lanes)
+
+    def room(self, units: Tensor, z: Tensor, kept: bool, sources: int) -> tuple[Tensor, Tensor]:
+        """For the gradient of units [n, H], in blocks as z, and for one block of that of their sources: none where
+        each thread has its own."""
+        columns = z.shape[2]
+        blocks = -(-units.shape[1] // columns)
+        shared = blocks < self.workers.most
+        of_units = units.new_empty(blocks if kept or shared else 0, len(units), columns)
+        return of_units, units.new_empty(sources if shared else 0, columns)
+
     # Losses
 
     def soft_cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -292,22 +337,18 @@ class CompiledKernels(Kernels):
         """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
         values unscaled, and the roots [S·N]."""
         values, root = slots.new_empty(batch.num_arcs), slots.new_empty(len(batch.rowptr) - 1)
-        places = batch.slot32, slots, _arc_weights(batch, slots), values, root
-        self.run("arc_roots", len(root), batch.rowptr, *places, self.prefetched(slots))
-        out = torch.empty_like(values)
-        self.run("scale_arcs", len(root), batch.rowptr, batch.col32, values, root, out)
+        out, weight = torch.empty_like(values), _arc_weights(batch, slots)
+        arcs, size = (batch.rowptr, batch.col32, batch.slot32), _PASSES * batch.num_arcs
+        self.together("coefficients", *arcs, slots, weight, values, root, self.prefetched(slots), out, size=size)
         return out, values, root
 
     def slot_gradient(self, batch: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
         """Of the slots, from that of what `arc_coefficients` returned first."""
         at_target, at_source, grad = torch.empty_like(root), torch.empty_like(root), grad.contiguous()
-        arcs = batch.rowptr, batch.col32, values, root, grad
-        self.run("root_gradients", len(root), *arcs, at_target)
-        self.run("source_gradients", len(root), *arcs, at_source, pieces=1)  # each piece reads all arcs
-        slope = at_target.add_(at_source).mul_(root**3).mul_(-0.5)
-        out = root.new_empty(len(batch.arcs_of_slot))
-        ends = batch.arcs_of_slot, batch.row, batch.col32, values, _arc_weights(batch, values), root, slope
-        self.run("slot_gradients", len(out), *ends, grad, out, self.prefetched(grad))
+        out, weight = root.new_empty(len(batch.arcs_of_slot)), _arc_weights(batch, values)
+        arcs = batch.rowptr, batch.row, batch.col32, values, weight, root, grad, at_target, at_source
+        ahead, size = self.prefetched(grad), _PASSES * batch.num_arcs
+        self.together("coefficient_gradients", *arcs, batch.arcs_of_slot, ahead, out, size=size)
         return out
 
 
@@ -367,26 +408,31 @@ class Adam:
         low, lower = (1 - beta for beta in self._BETAS)
         self._rates = self._nothing.new_tensor([low, lower, self._lr / first, second**-0.5, self._EPSILON])
 
-    def update(
+    def stepping(
         self,
         value: Tensor,
-        grad: Tensor,
         moments: Tensor,
         rules: Tensor,
         matrix: Tensor | None = None,
         places: Tensor | None = None,
         scores: Tensor | None = None,
         alive: Tensor | None = None,
-    ) -> None:
-        """Of values in place, and their two moments [2, n], by their rule; of the `alive` [n] uint8, unless all are.
+    ) -> Callable[[Tensor], None]:
+        """A function that makes a step from a gradient: of values in place, and their two moments [2, n], by their
+        rule; of the `alive` [n] uint8, unless all are.
 
         With scores, which have a rule too, of both and their four moments [4, n], from the gradient of their product,
         which is the matrix. With places [≤ n] in a matrix, whose gradient is given, values or products go there.
         """
-        parts = value, self._nothing if scores is None else scores, value if matrix is None else matrix, grad
         at, count = (self._everywhere, moments.shape[1]) if places is None else (places, len(places))
-        flat = [part.view(-1) for part in (*parts, self._all if alive is None else alive)]
-        self._run("adam", count, *flat, at, moments, rules, self._rates, size=_STEP * moments.numel())
+        before = value, self._nothing if scores is None else scores, value if matrix is None else matrix
+        first = [_array(part.view(-1)) for part in before]
+        then = [_array(part) for part in (self._all if alive is None else alive.view(-1), at, moments, rules)]
+
+        def step(grad: Tensor) -> None:
+            self._run("adam", count, *first, grad.view(-1), *then, self._rates, size=_STEP * moments.numel())
+
+        return step
 
 
 class _Dropped(torch.autograd.Function):
@@ -474,6 +520,13 @@ def _plain(*tensors: Tensor) -> bool:
 def _array(tensor: Tensor) -> Any:
     """As the kernels read it."""
     return (tensor.detach() if tensor.requires_grad else tensor).numpy()
+
+
+def as_given(argument: Any) -> Any:
+    """As kernels read it: arrays in place of tensors, also of those in a tuple."""
+    if isinstance(argument, Tensor):
+        return _array(argument)
+    return tuple(map(as_given, argument)) if isinstance(argument, tuple) else argument
 
 
 def _unsigned(key: Tensor) -> Any:

@@ -16,6 +16,9 @@ from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import Fields, Passes, Site, Step
 from aceglt.numerics.features import Features
 
+Product = Callable[[Features, Tensor], Tensor]
+PLAIN_PRODUCT: Product = Features.product
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -26,10 +29,16 @@ class Shared:
     train: Tensor  # [n] int32, where the training's nodes are
     val: Tensor  # and where the validation's are
 
-    def ready(self, weight: Tensor, train: Features, val: Features) -> tuple[Features, Features]:
+    def ready(
+        self,
+        weight: Tensor,
+        train: Features,
+        val: Features,
+        multiply: Product = PLAIN_PRODUCT,
+    ) -> tuple[Features, Features]:
         """Features of training and of validation, for passes that begin with their product with this weight."""
-        product = self.features.product(weight)
-        return ReadyFeatures(train, product, self.train), ReadyFeatures(val, product, self.val)
+        of_all = multiply(self.features, weight)
+        return ReadyFeatures(train, of_all, self.train), ReadyFeatures(val, of_all, self.val)
 
 
 def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | None:
@@ -65,7 +74,10 @@ class CpuPasses(Passes):
         if self.units is not None:
             weights = {**weights, **{name: weights[name][..., self.units] for name in first[0].along}}
         if self.shared is not None:
-            train, val = self.shared.ready(weights[first[0].weights[0]].detach(), train, val)
+            network, multiply = self.network, PLAIN_PRODUCT
+            if isinstance(network, CompiledGCN) and network.computes(self.train_site.graph, weights):
+                multiply = network.product
+            train, val = self.shared.ready(weights[first[0].weights[0]].detach(), train, val, multiply)
         return Step(self, weights, edge_values, train, val)
 
     def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from threading import Barrier, Condition, Lock, Thread
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from aceglt.backends.base import Observer
@@ -59,9 +60,10 @@ class Workers:
     No result depends on how the work is divided.
     """
 
-    def __init__(self, worth: int = 1 << 22) -> None:
-        self.worth = worth
-        """Operations from which on a kernel has the threads that are lent."""
+    def __init__(self, worth: int = 1 << 22, together_from: int = 1 << 20) -> None:
+        self.worth, self.together_from = worth, together_from
+        """Operations from which on a kernel has the threads that are lent, and one that divides its own work more than
+        one thread."""
         self.lent = 1
         """How many threads these may have, if torch has fewer."""
         self.awaited = True
@@ -69,6 +71,9 @@ class Workers:
         self.offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
         """Kernels under way that a thread which waits may take a share of, with those that do."""
         self._changed = Condition()  # what is offered, or waited for
+        self.most = os.cpu_count() or 1
+        """Threads that work together."""
+        self._free = self.most - 1
 
     def divide(
         self, kernel: Callable[..., None], work: Any, *arguments: Any, size: int = 0, pieces: int = _PIECES
@@ -104,6 +109,40 @@ class Workers:
                 helper.result()
         return None
 
+    def together(self, kernel: Callable[..., None], *arguments: Any, size: int = 0) -> None:
+        """Run a kernel that divides its own work: each thread calls it with its rank, how many there are, and a gate
+        at which they meet. `size` the operations in all."""
+        gate, ranks = np.zeros(2, np.int64), 1
+        if size >= self.together_from:
+            wanted = max(torch.get_num_threads(), self.lent if size >= self.worth else 1)
+            ranks += self._reserve(wanted - 1)
+
+        def as_one(rank: int) -> None:
+            try:
+                kernel(rank, ranks, gate, *arguments)
+            except BaseException:
+                gate[1] = 1  # so that nobody waits for it
+                raise
+
+        if ranks == 1:
+            return as_one(0)
+        helpers = [self._team.submit(as_one, rank) for rank in range(1, ranks)]
+        try:
+            as_one(0)
+        finally:
+            wait_for(helpers)
+            self._reserve(1 - ranks)
+        for helper in helpers:
+            helper.result()
+        return None
+
+    def _reserve(self, threads: int) -> int:
+        """As many threads as there are, at most, of those that begin at once; a negative number gives them back."""
+        with self._changed:
+            granted = min(threads, self._free)
+            self._free -= granted
+        return granted
+
     def wait(self, for_what: Future[Result]) -> Result:
         """The result, once it is there; until then this thread takes a share of kernels that are under way."""
         for_what.add_done_callback(self._wake)
@@ -132,6 +171,11 @@ class Workers:
     def _pool(self) -> ThreadPoolExecutor:
         """For all kernels at once; its threads begin as they are needed."""
         return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="aceglt-kernel")
+
+    @cached_property
+    def _team(self) -> ThreadPoolExecutor:
+        """For kernels whose threads wait for each other: each of those that are reserved begins at once."""
+        return ThreadPoolExecutor(self.most, thread_name_prefix="aceglt-team")
 
 
 def cuts(work: Any, count: int, pieces: int) -> list[int]:
