@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, current_thread, main_thread
+from threading import Barrier, Event, current_thread, main_thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +55,10 @@ class Noting(Workers):
             kernel(first, last, *rest)
 
         super().divide(noted, work, *arguments, size=size, pieces=pieces)
+
+    def together(self, kernel: Any, *arguments: Any, size: int = 0) -> None:
+        self.pieces.append((kernel.__name__, 0, 0))
+        super().together(kernel, *arguments, size=size)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_rows_of_unequal_length_are_divided_and_blocked_without_changing_a_bit(l
     plain = COMPILED.product(csr, dense)
     torch.testing.assert_close(plain, csr.to_dense() @ dense)
     workers, sizes = Noting(lent), {"blocked": 0, "block": 7 * dense[0].nbytes} if blocked else {}
-    assert torch.equal(CompiledKernels(worth=0, workers=workers, **sizes).product(csr, dense), plain)
+    assert torch.equal(CompiledKernels(worth=0, reads=1000, workers=workers, **sizes).product(csr, dense), plain)
     in_blocks = [piece for piece in workers.pieces if piece[0] == "matmul_blocks"]
     assert len(in_blocks) == (lent if blocked else 0)
     assert len(workers.pieces) >= lent
@@ -303,9 +307,8 @@ def test_waiting_ends_with_what_is_waited_for(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("width", [384, 32])
-def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, positive: bool, width: int) -> None:
+@pytest.mark.parametrize("width", [384, 100, 32, 9])
+def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, width: int) -> None:
     x = torch.rand(40, 30, generator=generator(1), dtype=dtype)
     csr = to_csr(x * (x > torch.arange(40).unsqueeze(1) / 39))  # down to rows without entries
     dense = torch.randn(30, width, generator=generator(2), dtype=dtype)
@@ -314,25 +317,67 @@ def test_products_in_packed_blocks_are_the_same_bit_by_bit(dtype: torch.dtype, p
         workers = Noting()
         outs.append(dense.new_full((40, width), torch.nan))
         kernels = CompiledKernels(reads=reads, workers=workers)
-        kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1], positive)
+        kernels.multiply(csr.crow_indices(), csr.col_indices(), csr.values(), dense, outs[-1])
         used.append({name for name, *_ in workers.pieces})
-    assert used == [{"matmul"}, {"matmul_packed"}]
+    assert used == [{"matmul"}, {"product"}]
     assert torch.equal(*outs)
-    expected = csr.to_dense() @ dense
-    torch.testing.assert_close(outs[1], expected.relu() if positive else expected)
+    torch.testing.assert_close(outs[1], csr.to_dense() @ dense)
 
 
 @pytest.mark.parametrize(
-    ("rows", "width", "columns"),
-    [(30, 32, 32), (30, 48, 16), (30, 24, 0), (4000, 32, 32), (4097, 32, 16), (8192, 32, 16), (8193, 32, 0)],
+    ("rows", "width", "product"),
+    [(4096, 64, True), (4097, 64, False), (8192, 32, True), (8193, 32, False), (4096, 200, True)],
 )
-def test_blocks_of_columns_are_packed_where_half_of_a_cores_cache_holds_them(
-    monkeypatch: pytest.MonkeyPatch, rows: int, width: int, columns: int
+def test_blocks_of_columns_are_packed_where_a_cores_cache_holds_them_and_they_are_read_often(
+    monkeypatch: pytest.MonkeyPatch, rows: int, width: int, product: bool
 ) -> None:
     monkeypatch.setattr("aceglt.backends.cpu.kernels.core_cache", lambda: 1 << 20)
-    kernels, dense = CompiledKernels(reads=16), torch.empty(rows, width)
-    assert kernels.packed(16 * rows, dense, 32) == columns
-    assert kernels.packed(16 * rows - 1, dense, 32) == 0
+    for entries, packed in ((16 * rows, product), (16 * rows - 1, False)):
+        workers = Noting()
+        rowptr, col = torch.tensor([0, entries]).int(), torch.zeros(entries).int()
+        dense, out = torch.ones(rows, width), torch.empty(1, width)
+        CompiledKernels(reads=16, workers=workers).multiply(rowptr, col, torch.ones(entries), dense, out)
+        assert {name for name, *_ in workers.pieces} == {"product" if packed else "matmul"}
+        assert torch.equal(out, torch.full_like(out, entries))
+
+
+@pytest.mark.parametrize(("wanted", "size", "ranks"), [(3, 1, 3), (9, 1, 4), (3, 0, 1), (1, 1, 1)])
+def test_threads_that_work_together_are_as_many_as_there_are(wanted: int, size: int, ranks: int) -> None:
+    workers, seen = Workers(worth=1, together_from=1, most=4), []
+    workers.lent = wanted
+    workers.together(lambda rank, of, gate: seen.append((rank, of)), size=size)
+    assert sorted(seen) == [(rank, ranks) for rank in range(ranks)]
+
+
+def test_kernels_side_by_side_have_all_threads_between_them() -> None:
+    workers, seen = Workers(worth=1, together_from=1, most=4), []
+    workers.lent, inside = 3, Barrier(3)
+
+    def outer(rank: int, ranks: int, gate: Any) -> None:
+        inside.wait(10)  # all have begun
+        if rank == 0:
+            workers.together(lambda rank, ranks, gate: seen.append(ranks), size=1)
+
+    for _ in range(2):  # threads are given back
+        workers.together(outer, size=1)
+    assert seen == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+def test_nobody_waits_for_a_thread_that_failed(fails: int) -> None:
+    from aceglt.backends.cpu.compiled_gcn import _meet
+
+    workers, seen = Workers(worth=1, together_from=1, most=4), []
+    workers.lent = 3
+
+    def kernel(rank: int, ranks: int, gate: Any) -> None:
+        if rank == fails:
+            raise ValueError("no room")
+        seen.append(_meet(gate, ranks, 0))
+
+    with pytest.raises(ValueError, match="no room"):
+        workers.together(kernel, size=1)
+    assert seen == [1, 1]
 
 
 @pytest.mark.usefixtures("double")

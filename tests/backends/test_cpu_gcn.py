@@ -15,10 +15,11 @@ from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.backends.cpu.workers import Workers
 from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.batch import GraphBatch
-from aceglt.numerics.kernels import PLAIN
+from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
 from aceglt.training.fit import Fit, fit
@@ -42,12 +43,17 @@ def problem(directed: bool = False, weighted: bool = False, sparse: bool = False
 
 
 def passed(
-    made: Problem, field: bool, drop: bool, compiled: bool = True, units: Tensor | None = None, summed: bool = False
+    made: Problem,
+    field: bool,
+    drop: bool,
+    kernels: Kernels = COMPILED,
+    units: Tensor | None = None,
+    summed: bool = False,
+    hidden: int = 8,
 ) -> list[Tensor]:
     """Outputs of one pass with some edges dead, and the gradients of weights and edges."""
-    kernels = COMPILED if compiled else PLAIN
-    plain = GCN(made.x.shape[1], made.out_features, 8)
-    backbone = CompiledGCN(plain, COMPILED) if compiled else plain
+    plain = GCN(made.x.shape[1], made.out_features, hidden)
+    backbone = CompiledGCN(plain, kernels) if isinstance(kernels, CompiledKernels) else plain
     alive = torch.rand(1, made.graph.num_edges, generator=generator(1)) < 0.8
     graph, x = made.graph.batch(alive, self_loops=True, kernels=kernels), made.features.using(kernels)
     if field:
@@ -56,7 +62,7 @@ def passed(
         graph = graph.within(made.graph.field(read, 2))
         x = x.rows(made.graph.field(read, 2).nodes)
     if summed:
-        x = AggregatedFeatures(x, graph.layer(0), COMPILED)
+        x = AggregatedFeatures(x, graph.layer(0), kernels)
     weights = {name: part.clone() for name, part in plain.prunable.split(plain.init((3,)).prunable).items()}
     if units is not None:
         first, second = (weights[f"layer{i}.weight"] for i in range(2))
@@ -82,14 +88,29 @@ def test_outputs_and_gradients_are_those_of_plain_torch(kind: dict[str, bool], f
     for sparse in (False, True):
         made = problem(**kind, sparse=sparse)
         assert (made.features.csr is not None) is sparse
-        plain = passed(made, field, drop, compiled=False)
+        plain = passed(made, field, drop, PLAIN)
         same(passed(made, field, drop), plain)
     same(passed(made, field, drop, summed=True), plain)
 
 
+@pytest.mark.parametrize("summed", [False, True], ids=["products", "sums first"])
+@pytest.mark.parametrize("hidden", [5, 16, 72, 100])  # a block, or several of which the last is not full
+@pytest.mark.parametrize("field", [False, True], ids=["all nodes", "a field"])
+def test_no_bit_depends_on_how_many_threads_share_a_pass(field: bool, hidden: int, summed: bool) -> None:
+    made = problem(directed=True, sparse=True)
+    same(passed(made, field, True, hidden=hidden), passed(made, field, True, PLAIN, hidden=hidden))
+    alone = passed(made, field, True, hidden=hidden, summed=summed)
+    for threads in (2, 3):
+        workers = Workers(worth=0, together_from=0, most=threads)
+        workers.lent = threads
+        shared = passed(made, field, True, CompiledKernels(worth=0, workers=workers), hidden=hidden, summed=summed)
+        for one, other in zip(shared, alone, strict=True):
+            assert torch.equal(one, other)
+
+
 def test_units_that_are_left_out_draw_nothing_else_for_the_others() -> None:
     units = torch.tensor([True, False, True, True, False, True, False, False])
-    same(passed(problem(), False, True, units=units), passed(problem(), False, True, compiled=False, units=units))
+    same(passed(problem(), False, True, units=units), passed(problem(), False, True, PLAIN, units=units))
 
 
 def popular_problem() -> Problem:

@@ -181,7 +181,7 @@ def _fetch(dense: Any, col: Any, begin: int, end: int, stop: int, ahead: int) ->
 def _adding(vectors: int, masked: bool = True) -> Any:
     """A function that sums entries begin … end - 1 of a CSR row times rows of a matrix into `out`, in so many vectors
     of columns from `place` on; of the last vector, if `masked`, only what is in the matrix. It begins with 0 if
-    `fresh`, else with what is there; if `positive`, what ends below 0 becomes 0.
+    `fresh`, else with what is there.
 
     Sums stay in registers, which numba's own loops over arrays do not manage. Terms are added one after the other:
     without those that are 0, a sum is the same bit by bit.
@@ -189,9 +189,8 @@ def _adding(vectors: int, masked: bool = True) -> Any:
 
     @intrinsic
     def add(
-        typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any, fresh: Any,
-        positive: Any,
-    ) -> Any:  # fmt: skip
+        typing: Any, begin: Any, end: Any, col: Any, values: Any, dense: Any, out: Any, place: Any, fresh: Any
+    ) -> Any:
         size = values.dtype.bitwidth // 8
         lanes = VECTOR // size
 
@@ -251,15 +250,11 @@ def _adding(vectors: int, masked: bool = True) -> Any:
                 for which, total in enumerate(totals):
                     term = builder.fmul(factor, load(there, which), flags=("contract",))
                     builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
-            with builder.if_then(given(8)):
-                for total in totals:
-                    below = builder.fcmp_ordered("<", builder.load(total), zeros)
-                    builder.store(builder.select(below, zeros, builder.load(total)), total)
             for which, total in enumerate(totals):
                 store(builder.load(total), sums.data, which)
             return context.get_dummy_value()
 
-        return types.void(begin, end, col, values, dense, out, place, fresh, positive), emit
+        return types.void(begin, end, col, values, dense, out, place, fresh), emit
 
     return add
 
@@ -269,51 +264,33 @@ _add_one, _add_two, _add_three, _add_four = (_adding(vectors) for vectors in ran
 
 
 @_contracted
-def _add(
-    total: Any, begin: int, end: int, col: Any, values: Any, dense: Any, fresh: bool = True, positive: bool = False
-) -> None:
+def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any, fresh: bool = True) -> None:
     """Add entries begin … end - 1 of a row, some columns at a time; see `_adding`."""
     width, lanes, place = dense.shape[1], VECTOR // dense.itemsize, 0
     while place + _WIDEST * lanes <= width:
-        _add_widest(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_widest(begin, end, col, values, dense, total, place, fresh)
         place += _WIDEST * lanes
     while place + WIDE * lanes <= width:
-        _add_wide(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_wide(begin, end, col, values, dense, total, place, fresh)
         place += WIDE * lanes
     left = width - place
     if left > 3 * lanes:
-        _add_four(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_four(begin, end, col, values, dense, total, place, fresh)
     elif left > 2 * lanes:
-        _add_three(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_three(begin, end, col, values, dense, total, place, fresh)
     elif left > lanes:
-        _add_two(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_two(begin, end, col, values, dense, total, place, fresh)
     elif left:
-        _add_one(begin, end, col, values, dense, total, place, fresh, positive)
+        _add_one(begin, end, col, values, dense, total, place, fresh)
 
 
 @_contracted
-def unit_gradients(first: int, last: int, grad: Any, weight: Any, h: Any, scale: Any, out: Any) -> None:
-    """Rows of grad · weight, scaled, where h is above 0, and 0 elsewhere; weight [classes, units]."""
-    classes, scaled = np.arange(len(weight)), np.empty(len(weight), grad.dtype)
-    for i in range(first, last):
-        row, there = out[i], h[i]
-        for k in range(len(weight)):
-            scaled[k] = grad[i, k] * scale[0]
-        _add(row, 0, len(weight), classes, scaled, weight)
-        for c in range(len(row)):
-            if not there[c] > 0:
-                row[c] = 0
-
-
-@_contracted
-def matmul(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int, positive: bool
-) -> None:
-    """Rows of CSR · dense; if `positive`, with 0 for what is below it."""
+def matmul(first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, ahead: int) -> None:
+    """Rows of CSR · dense."""
     for i in range(first, last):
         begin, end = rowptr[i], rowptr[i + 1]
         _fetch(dense, col, begin, end, rowptr[last] - 1, ahead)
-        _add(out[i], begin, end, col, values, dense, True, positive)
+        _add(out[i], begin, end, col, values, dense)
 
 
 @_contracted
@@ -397,23 +374,6 @@ def matmul_blocks(first: int, last: int, rowptr: Any, col: Any, values: Any, den
                 end += 1
             place[i - first] = end
             _add(out[i], begin, end, col, values, dense, False)
-
-
-@_contracted
-def matmul_packed(
-    first: int, last: int, rowptr: Any, col: Any, values: Any, packed: Any, out: Any, positive: bool
-) -> None:
-    """Rows of CSR · dense, with the dense matrix as [blocks, rows, columns], of which a cache holds one while all rows
-    read it; columns fill WIDE vectors, or half of them. If `positive`, with 0 for what is below it."""
-    width = packed.shape[2]
-    for block in range(len(packed)):
-        dense, begin = packed[block], block * width
-        if width * packed.itemsize == WIDE * VECTOR:
-            for i in range(first, last):
-                _add_wide(rowptr[i], rowptr[i + 1], col, values, dense, out[i, begin:], 0, True, positive)
-        else:
-            for i in range(first, last):
-                _add_half(rowptr[i], rowptr[i + 1], col, values, dense, out[i, begin:], 0, True, positive)
 
 
 @_compiled

@@ -141,10 +141,12 @@ def _sums(
 @_compiled
 def product(
     rank: int, ranks: int, gate: Any, rowptr: Any, col: Any, values: Any, weight: Any, kept: Any, out: Any,
-    hidden: Any,
+    hidden: Any, positive: bool,
 ) -> None:  # fmt: skip
-    """X · W as blocks in `out`, X sparse; or what is above 0 of it in `hidden`, as rows. `kept` are blocks of W, where
-    those are needed later."""
+    """X · W, X sparse: as blocks in `out`, or as rows in `hidden`, if `positive` with 0 for what is below it.
+
+    `kept` are blocks of W, where those are needed later.
+    """
     columns = kept.shape[2] if len(kept) else out.shape[2]
     blocks = -(-weight.shape[1] // columns)
     alone = blocks >= ranks
@@ -157,7 +159,7 @@ def product(
         if len(out):
             _sums(begin, end, rowptr, col, values, packed, out[block], 0, False)
         else:
-            _sums(begin, end, rowptr, col, values, packed, hidden, block * columns, True)
+            _sums(begin, end, rowptr, col, values, packed, hidden, block * columns, positive)
 
 
 @_compiled
@@ -219,7 +221,7 @@ def head(
         linear(begin, end, left, narrow, z)
     _meet(gate, ranks, 0)
     first, last = _rows(rowptr, rank, ranks)
-    matmul(first, last, rowptr, col, values, z, out, 0, False)
+    matmul(first, last, rowptr, col, values, z, out, 0)
 
 
 @_compiled
@@ -262,7 +264,7 @@ def backward(
     """
     rowptr, col, values = second
     begin, end = _rows(rowptr, rank, ranks)
-    matmul(begin, end, rowptr, col, values, grad, of_z, 0, False)
+    matmul(begin, end, rowptr, col, values, grad, of_z, 0)
     if len(of_outer):
         begin, end = _rows(outer_arcs[0], rank, ranks)
         _narrow_inner(begin, end, outer_arcs[0], outer_arcs[1], grad, z, of_outer)

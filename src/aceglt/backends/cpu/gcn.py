@@ -89,7 +89,7 @@ class CompiledGCN(GCN):
         if not in_blocks(x):
             return x.product(weight)
         out = self.kernels.blocks(x.shape[0], weight[0])
-        parts = *self.csr(x), weight[0], out[:0], out, out[0, :0]
+        parts = *self.csr(x), weight[0], out[:0], out, out[0, :0], True
         self.kernels.together("product", *parts, size=x.nnz * weight.shape[2])
         return out
 
@@ -297,7 +297,7 @@ class _Summed(Layer):
         self._sums = self._features.summed(arcs, self._gcn.fixed)
         hidden, kept = weight.new_empty(self._block.targets, weight.shape[1]), self._kernels.blocks(len(weight), weight)
         kept = kept if scored else kept[:0]
-        parts = *self.inner, self._sums, weight, kept, kept[:0], hidden
+        parts = *self.inner, self._sums, weight, kept, kept[:0], hidden, True
         self._kernels.together("product", *parts, size=len(self._sums) * weight.shape[1])
         return hidden, kept
 

@@ -234,30 +234,17 @@ class CompiledKernels(Kernels):
         self.run("take_nonzeros", len(dense), dense, rowptr, col, values, size=size)
         return torch.sparse_csr_tensor(rowptr, col, values, dense.shape)
 
-    def multiply(
-        self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor, positive: bool = False
-    ) -> None:
-        """A CSR matrix · dense, into `out`; if `positive`, with 0 for what is below it."""
-        compiled = compiled_module()
-        assert compiled is not None
+    def multiply(self, rowptr: Tensor, col: Tensor, values: Tensor, dense: Tensor, out: Tensor) -> None:
+        """A CSR matrix · dense, into `out`."""
         entries, (height, width), each = col.shape[0], dense.shape, dense.element_size()
         size, block, matrix = entries * width, self.block // (width * each), (rowptr, col, values)
-        columns = self.packed(entries, dense, compiled.WIDE * compiled.VECTOR // each)
-        if columns:
-            packed = dense.reshape(height, -1, columns).transpose(0, 1).contiguous()
-            self.run("matmul_packed", rowptr, *matrix, packed, out, positive, size=size, pieces=1)
-        elif not positive and dense.nbytes > self.blocked and entries * block >= 4 * out.shape[0] * height:
+        none = self.blocks(0, dense)[:0]
+        if entries >= self._reads * height and height * none.shape[2] * each <= core_cache():
+            self.together("product", *matrix, dense, none, none, out, False, size=size)
+        elif dense.nbytes > self.blocked and entries * block >= 4 * out.shape[0] * height:
             self.run("matmul_blocks", rowptr, *matrix, dense, out, block, size=size, pieces=1)
         else:
-            self.run("matmul", rowptr, *matrix, dense, out, self.prefetched(dense), positive, size=size)
-
-    def packed(self, entries: int, dense: Tensor, most: int) -> int:
-        """How many columns, `most` or half of that, a block of a matrix has whose blocks are read from a core's cache;
-        0 if no block fits in there, or entries are too few to pay for the packing."""
-        rows, columns = dense.shape
-        fitting = (wide for wide in (most, most // 2) if rows * wide * dense.element_size() <= core_cache() // 2)
-        wide = next((wide for wide in fitting if columns % wide == 0), 0)
-        return wide if entries >= self._reads * rows else 0
+            self.run("matmul", rowptr, *matrix, dense, out, self.prefetched(dense), size=size)
 
     def prefetched(self, dense: Tensor) -> int:
         """How many entries ahead the rows of a matrix larger than the cache are prefetched; long rows fetch
@@ -289,12 +276,6 @@ class CompiledKernels(Kernels):
             return h @ weight.t()
         out = h.new_empty(rows, columns)
         self.run("linear", rows, h, weight, out, size=columns * h.numel())
-        return out
-
-    def unit_gradients(self, grad: Tensor, weight: Tensor, h: Tensor, scale: float) -> Tensor:
-        """[n, H] grad [n, C] · weight [C, H], scaled, where h is above 0, and 0 elsewhere."""
-        out, factor = torch.empty_like(h), torch.tensor([scale], dtype=h.dtype)
-        self.run("unit_gradients", h.shape[0], grad, weight, h, factor, out, size=grad.shape[1] * h.numel())
         return out
 
     # The pass of a GCN

@@ -60,10 +60,10 @@ class Workers:
     No result depends on how the work is divided.
     """
 
-    def __init__(self, worth: int = 1 << 22, together_from: int = 1 << 20) -> None:
-        self.worth, self.together_from = worth, together_from
+    def __init__(self, worth: int = 1 << 22, together_from: int = 1 << 20, most: int | None = None) -> None:
+        self.worth, self.together_from, self.most = worth, together_from, most or os.cpu_count() or 1
         """Operations from which on a kernel has the threads that are lent, and one that divides its own work more than
-        one thread."""
+        one thread; of which there are so many at most."""
         self.lent = 1
         """How many threads these may have, if torch has fewer."""
         self.awaited = True
@@ -71,8 +71,6 @@ class Workers:
         self.offers: dict[int, tuple[Callable[[], None], list[Future[None]]]] = {}
         """Kernels under way that a thread which waits may take a share of, with those that do."""
         self._changed = Condition()  # what is offered, or waited for
-        self.most = os.cpu_count() or 1
-        """Threads that work together."""
         self._free = self.most - 1
 
     def divide(
