@@ -96,7 +96,9 @@ def test_outputs_and_gradients_are_those_of_plain_torch(kind: dict[str, bool], f
 @pytest.mark.parametrize("summed", [False, True], ids=["products", "sums first"])
 @pytest.mark.parametrize("hidden", [5, 16, 72, 100])  # a block, or several of which the last is not full
 @pytest.mark.parametrize("field", [False, True], ids=["all nodes", "a field"])
-def test_no_bit_depends_on_how_many_threads_share_a_pass(field: bool, hidden: int, summed: bool) -> None:
+def test_no_bit_depends_on_threads_or_caches(
+    field: bool, hidden: int, summed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = problem(directed=True, sparse=True)
     same(passed(made, field, True, hidden=hidden), passed(made, field, True, PLAIN, hidden=hidden))
     alone = passed(made, field, True, hidden=hidden, summed=summed)
@@ -106,6 +108,7 @@ def test_no_bit_depends_on_how_many_threads_share_a_pass(field: bool, hidden: in
         shared = passed(made, field, True, CompiledKernels(worth=0, workers=workers), hidden=hidden, summed=summed)
         for one, other in zip(shared, alone, strict=True):
             assert torch.equal(one, other)
+        monkeypatch.setattr("aceglt.backends.cpu.kernels.core_cache", lambda: 4 << 10)  # features in several stretches
 
 
 def test_units_that_are_left_out_draw_nothing_else_for_the_others() -> None:

@@ -123,19 +123,37 @@ def _pack(matrix: Any, begin: int, out: Any) -> None:
 
 
 @_compiled
+def _narrow(first: int, last: int, wider: Any, out: Any, begin: int) -> None:
+    """Rows of a matrix, as the last columns of another, from `begin` on."""
+    for i in range(first, last):
+        for c in range(out.shape[1] - begin):
+            out[i, begin + c] = wider[i, c]
+
+
+@_compiled
 def _sums(
     first: int, last: int, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, begin: int, positive: bool
 ) -> None:
     """Rows of CSR · a block, as columns of `out` from `begin` on."""
-    width = out.shape[1] - begin
-    if width >= dense.shape[1]:
-        sum_rows(first, last, rowptr, col, values, dense, out, begin, positive)
+    if out.shape[1] - begin >= dense.shape[1]:
+        sum_rows(first, last, rowptr, rowptr[1:], col, values, dense, out, begin, True, positive)
         return
     wider = np.empty((last, dense.shape[1]), out.dtype)
-    sum_rows(first, last, rowptr, col, values, dense, wider, 0, positive)
-    for i in range(first, last):
-        for c in range(width):
-            out[i, begin + c] = wider[i, c]
+    sum_rows(first, last, rowptr, rowptr[1:], col, values, dense, wider, 0, True, positive)
+    _narrow(first, last, wider, out, begin)
+
+
+@_compiled
+def _sums_in_turn(first: int, last: int, bounds: Any, col: Any, values: Any, dense: Any, out: Any, begin: int) -> None:
+    """The same of rows whose entries are between bounds [stretches + 1, rows], one stretch after the other, so that a
+    cache holds what all rows read of a block at a time."""
+    wide = out.shape[1] - begin < dense.shape[1]
+    wider = np.empty((last if wide else 0, dense.shape[1]), out.dtype)
+    to, place = (wider, 0) if wide else (out, begin)
+    for k in range(len(bounds) - 1):
+        sum_rows(first, last, bounds[k], bounds[k + 1], col, values, dense, to, place, k == 0, False)
+    if wide:
+        _narrow(first, last, wider, out, begin)
 
 
 @_compiled
@@ -258,9 +276,10 @@ def backward(
     """The gradients of a pass from that of its outputs, `grad`: of both weights, `of_narrow` [H, C] and `of_weight`,
     and, where there is room, of the values of both layers' arcs, `of_outer` and `of_inner`.
 
-    `second`, `first` and `inputs` are transposed sparse matrices (rowptr, col, values): of both layers and of X.
-    Without a first one, X is summed along the arcs already; without inputs, what they would be multiplied by is left in
-    `of_weight`. `of_hidden` has room for all blocks and `of_sources` for one, or none where each rank has its own.
+    `second`, `first` and `inputs` are transposed sparse matrices: both layers as (rowptr, col, values), and X with
+    bounds of stretches in place of rowptr (see `_sums_in_turn`). Without a first one, X is summed along the arcs
+    already; without inputs, what they would be multiplied by is left in `of_weight`. `of_hidden` has room for all
+    blocks and `of_sources` for one, or none where each rank has its own.
     """
     rowptr, col, values = second
     begin, end = _rows(rowptr, rank, ranks)
@@ -301,10 +320,9 @@ def backward(
                 _sums(begin, end, rowptr, col, values, units, of_weight, place, False)
         else:
             at = units
-        rowptr, col, values = inputs
-        if len(rowptr):
-            begin, end = _rows(rowptr, mine, of)
-            _sums(begin, end, rowptr, col, values, at, of_weight, place, False)
+        if len(inputs[0]):
+            begin, end = _share(len(of_weight), mine, of)
+            _sums_in_turn(begin, end, inputs[0], inputs[1], inputs[2], at, of_weight, place)
         met = _meet(gate, of, met)
     if len(of_inner):
         if of == 1:

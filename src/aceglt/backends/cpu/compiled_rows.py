@@ -143,10 +143,11 @@ def pack_rows(typing: Any, first: Any, last: Any, matrix: Any, begin: Any, out: 
 
 @intrinsic
 def sum_rows(
-    typing: Any, first: Any, last: Any, rowptr: Any, col: Any, values: Any, dense: Any, out: Any, begin: Any,
-    positive: Any,
+    typing: Any, first: Any, last: Any, starts: Any, ends: Any, col: Any, values: Any, dense: Any, out: Any,
+    begin: Any, fresh: Any, positive: Any,
 ) -> Any:  # fmt: skip
-    """Rows of CSR · dense, as those of `out` from column `begin` on; if `positive`, with 0 for what is below it.
+    """Rows of a sparse matrix, each with the entries from its start to its end, times dense, as rows of `out` from
+    column `begin` on; added to what is there unless `fresh`. If `positive`, with 0 for what is below it.
 
     Terms are added one after the other: without those that are 0, a sum is the same bit by bit.
     """
@@ -154,9 +155,15 @@ def sum_rows(
     def emit(code: _Code, vectors: int) -> None:
         b, totals = code.builder, code.variables(vectors)
         with code.each(code.given["first"], code.given["last"]) as i:
-            for total in totals:
-                b.store(code.zeros, total)
-            with code.each(code.index("rowptr", i), code.index("rowptr", b.add(i, code.number(1)))) as k:
+            to = code.row("out", i, code.given["begin"])
+            with b.if_else(code.given["fresh"]) as (begins, goes_on):
+                with begins:
+                    for total in totals:
+                        b.store(code.zeros, total)
+                with goes_on:
+                    for which, total in enumerate(totals):
+                        b.store(code.load(to, which), total)
+            with code.each(code.index("starts", i), code.index("ends", i)) as k:
                 factor = code.everywhere(code.element("values", k))
                 there = code.row("dense", code.index("col", k))
                 for which, total in enumerate(totals):
@@ -164,12 +171,11 @@ def sum_rows(
             with b.if_then(code.given["positive"]):
                 for total in totals:
                     b.store(b.select(code.above(b.load(total)), b.load(total), code.zeros), total)
-            to = code.row("out", i, code.given["begin"])
             for which, total in enumerate(totals):
                 code.store(b.load(total), to, which)
 
-    kinds = {"rowptr": rowptr, "col": col, "values": values, "dense": dense, "out": out}
-    return _loops("dense", emit, first=first, last=last, **kinds, begin=begin, positive=positive)
+    kinds = {"starts": starts, "ends": ends, "col": col, "values": values, "dense": dense, "out": out}
+    return _loops("dense", emit, first=first, last=last, **kinds, begin=begin, fresh=fresh, positive=positive)
 
 
 @intrinsic

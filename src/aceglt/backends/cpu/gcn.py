@@ -122,16 +122,27 @@ class CompiledGCN(GCN):
         arcs: tuple[Any, Any] = self.once("arcs of", block, lambda: as_given((block.rowptr, block.col32)))
         return arcs
 
-    def csr(self, x: Features, transposed: bool = False) -> Csr:
-        """X, or Xᵀ."""
+    def csr(self, x: Features) -> Csr:
+        """X."""
 
         def made() -> Csr:
-            matrix = x.csr_t if transposed else x.csr
-            assert matrix is not None
-            csr: Csr = as_given((matrix.crow_indices(), matrix.col_indices(), matrix.values()))
+            assert x.csr is not None
+            csr: Csr = as_given((x.csr.crow_indices(), x.csr.col_indices(), x.csr.values()))
             return csr
 
-        kept: Csr = self.once("transposed" if transposed else "csr", x, made)
+        kept: Csr = self.once("csr", x, made)
+        return kept
+
+    def turned(self, x: Features) -> Csr:
+        """Xᵀ, with bounds in place of where rows begin (see `stretches`)."""
+
+        def made() -> Csr:
+            assert x.csr_t is not None
+            rowptr, col, values = x.csr_t.crow_indices(), x.csr_t.col_indices(), x.csr_t.values()
+            csr: Csr = as_given((self.kernels.stretches(rowptr, col, x.shape[0]), col, values))
+            return csr
+
+        kept: Csr = self.once("turned", x, made)
         return kept
 
     def once(self, what: str, of: Block | Features, make: Callable[[], Any], kept: bool = True) -> Any:
@@ -164,11 +175,12 @@ class AggregatedFeatures(Features):
         return sums
 
     @cached_property
-    def transposed(self) -> Csr:
-        """Where the rows of the transposed sums begin, their columns, and their order among the sums."""
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds of the transposed sums (see `stretches`), their columns, and their order among the sums."""
         row = torch.arange(self._block.targets).repeat_interleave(self.sums.rowptr.diff())
         order = self.sums.col.argsort(stable=True)
-        return pointers(self.sums.col[order], self.shape[1]), row[order].int(), order
+        rowptr, col = pointers(self.sums.col[order], self.shape[1]), row[order].int()
+        return self._compiled.stretches(rowptr, col, self._block.targets), col, order
 
 
 def aggregated(
@@ -220,8 +232,11 @@ class Layer:
 
     @property
     def inputs(self) -> Csr:
-        """Xᵀ; empty where its product is left to `weight_gradient`."""
-        return self._gcn.csr(self._x, transposed=True) if in_blocks(self._x) else self.nothing
+        """Xᵀ in stretches; empty where its product is left to `weight_gradient`."""
+        if in_blocks(self._x):
+            return self._gcn.turned(self._x)
+        _, col, values = self.nothing
+        return col.reshape(0, 0), col, values
 
     def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
         """Units [T, H] after ReLU from the weight [F, H] and the values of arcs, and what they are sums of, in
@@ -290,8 +305,8 @@ class _Summed(Layer):
 
     @property
     def inputs(self) -> Csr:
-        rowptr, col, order = self._features.transposed
-        return rowptr, col, self._sums.index_select(0, order)
+        bounds, col, order = self._features.transposed
+        return bounds, col, self._sums.index_select(0, order)
 
     def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
         self._sums = self._features.summed(arcs, self._gcn.fixed)

@@ -288,6 +288,21 @@ class CompiledKernels(Kernels):
         vectors = next((few for few in (1, 2) if width <= few * lanes), compiled_rows.LONGEST)
         return weight.new_empty(-(-width // (vectors * lanes)), rows, vectors * lanes)
 
+    def stretches(self, rowptr: Tensor, col: Tensor, columns: int) -> Tensor:
+        """[stretches + 1, rows] int32: where a row's entries in each stretch of the columns begin and end.
+
+        A core's cache holds the rows of a block that a stretch reads. Columns ascend in each row.
+        """
+        from aceglt.backends.cpu import compiled_rows
+
+        most = core_cache() // (compiled_rows.LONGEST * compiled_rows.VECTOR)
+        count = 1 if columns <= most else -(-2 * columns // most)  # half of the cache, which others need as well
+        rows = len(rowptr) - 1
+        row = torch.arange(rows).repeat_interleave(rowptr.diff())
+        place = row * count + col.long() * count // max(1, columns)
+        ends = torch.bincount(place, minlength=rows * count).cumsum(0).view(rows, count)
+        return torch.cat([rowptr[:-1].view(1, rows).long(), ends.t()]).int().contiguous()
+
     def room(self, units: Tensor, z: Tensor, kept: bool, sources: int) -> tuple[Tensor, Tensor]:
         """For the gradient of units [n, H], in blocks as z, and for one block of that of their sources: none where
         each thread has its own."""
