@@ -30,7 +30,15 @@ from aceglt.backends.cpu.compiled import (
     slot_gradients,
     source_gradients,
 )
-from aceglt.backends.cpu.compiled_rows import inner_rows, pack_rows, spread_rows, sum_rows, unit_rows
+from aceglt.backends.cpu.compiled_rows import (
+    VECTOR,
+    inner_rows,
+    narrow_rows,
+    pack_rows,
+    spread_rows,
+    sum_rows,
+    unit_rows,
+)
 
 _PATIENCE = 1 << 12  # looks at a gate before others may have the core
 _CHUNK = 32  # rows that are dropped, and then read from the cache
@@ -232,11 +240,15 @@ def head(
     """A · (h · W), narrow [C, H] = Wᵀ, of hidden units h after dropout (see `drop`; without factors there is none),
     which are left in `left`; h · W is left in z."""
     first, last = _share(len(hidden), rank, ranks)
+    whole = left.shape[1] * left.itemsize % VECTOR == 0
     for begin in range(first, last, _CHUNK):
         end = min(begin + _CHUNK, last)
         if len(factors):
             drop(begin, end, hidden, key, nodes, size, columns, threshold, factors, left)
-        linear(begin, end, left, narrow, z)
+        if whole:
+            narrow_rows(begin, end, left, narrow, z)
+        else:
+            linear(begin, end, left, narrow, z)
     _meet(gate, ranks, 0)
     first, last = _rows(rowptr, rank, ranks)
     matmul(first, last, rowptr, col, values, z, out, 0)

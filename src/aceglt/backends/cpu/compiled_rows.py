@@ -20,6 +20,7 @@ VECTOR = 64
 """Bytes."""
 LONGEST = 4
 """Vectors of a row."""
+_TOGETHER = 4  # rows that a row is multiplied with at a time
 _INDEX = ir.IntType(32)
 
 
@@ -242,3 +243,39 @@ def inner_rows(typing: Any, first: Any, last: Any, rowptr: Any, col: Any, left: 
 
     kinds = {"rowptr": rowptr, "col": col, "left": left, "right": right, "out": out}
     return _loops("left", emit, first=first, last=last, **kinds)
+
+
+@intrinsic
+def narrow_rows(typing: Any, first: Any, last: Any, wide: Any, narrow: Any, out: Any) -> Any:
+    """Inner products of rows of two matrices, whose length is whole vectors: out[i, k] = wide[i] · narrow[k]."""
+    kinds = {"first": first, "last": last, "wide": wide, "narrow": narrow, "out": out}
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = _Code(context, builder, kinds, dict(zip(kinds, arguments, strict=True)), wide.dtype)
+        b, number = builder, code.number
+        length = b.mul(code.columns("wide", 2), number(code.size))  # bytes
+        count = cgutils.unpack_tuple(b, code.arrays["narrow"].shape, 2)[0]
+        fours = b.and_(count, number(-_TOGETHER))
+        totals = code.variables(_TOGETHER)
+
+        def products(i: Any, k: Any, together: int) -> None:
+            """Of one row with several."""
+            row, others = code.row("wide", i), [code.row("narrow", b.add(k, number(n))) for n in range(together)]
+            for total in totals[:together]:
+                b.store(code.zeros, total)
+            with cgutils.for_range_slice(b, number(0), length, number(VECTOR)) as (at, _):
+                piece = code.load(b.add(row, at), 0)
+                for total, other in zip(totals, others, strict=False):
+                    b.store(code.add_product(b.load(total), piece, code.load(b.add(other, at), 0)), total)
+            to = b.gep(b.inttoptr(code.row("out", i), code.arrays["out"].data.type), [k])
+            for n, total in enumerate(totals[:together]):
+                b.store(code.sum_of(b.load(total)), b.gep(to, [number(n)]))
+
+        with code.each(code.given["first"], code.given["last"]) as i:
+            with cgutils.for_range_slice(b, number(0), fours, number(_TOGETHER)) as (k, _):
+                products(i, k, _TOGETHER)
+            with code.each(fours, count) as k:
+                products(i, k, 1)
+        return context.get_dummy_value()
+
+    return types.void(*kinds.values()), write
