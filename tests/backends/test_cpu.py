@@ -380,6 +380,32 @@ def test_nobody_waits_for_a_thread_that_failed(fails: int) -> None:
     assert seen == [1, 1]
 
 
+def test_an_interruption_ends_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aceglt.backends.cpu.compiled_gcn import _meet
+
+    workers, begun = Workers(worth=1, together_from=1, most=4), []
+    workers.lent = 3
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *given: Any, **more: Any) -> Any:
+            if begun:
+                raise KeyboardInterrupt
+            begun.append(super().submit(*given, **more))
+            return begun[0]
+
+    def kernel(rank: int, ranks: int, gate: Any) -> None:
+        _meet(gate, ranks, 0)
+
+    with Interrupted(4) as pool, monkeypatch.context() as patch:
+        patch.setitem(vars(workers), "_team", pool)
+        with pytest.raises(KeyboardInterrupt):
+            workers.together(kernel, size=1)
+        assert begun[0].done()
+    seen: list[int] = []
+    workers.together(lambda rank, ranks, gate: seen.append(ranks), size=1)
+    assert seen == [3, 3, 3]  # all threads were given back
+
+
 @pytest.mark.usefixtures("double")
 def test_sums_of_sparse_features_and_their_gradient(threads: int) -> None:
     left = torch.rand(20, 15, generator=generator(1)) * (torch.rand(20, 15, generator=generator(2)) < 0.3)

@@ -18,6 +18,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from aceglt.backends.cpu.compiled_rows import LONGEST, VECTOR
+
 
 class _Cache:
     """numba's files of compiled code; damaged ones, or a full disk, cost the time of compiling and nothing else."""
@@ -76,9 +78,7 @@ _reordered: Any = _jit(fastmath={"contract", "reassoc"})
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _12, _27, _30, _31 = (np.uint64(n) for n in (12, 27, 30, 31))
 _BLOCK = 1 << 14  # elements of an update at a time: half a cache of 1 MiB, and long streams from memory
-VECTOR = 64  # bytes
-WIDE = 4  # vectors of a row that a product reads at a time, of a packed matrix
-_WIDEST = 16 if get_host_cpu_features().get("avx512f") else WIDE  # and of others: half of the registers there are
+_WIDEST = 16 if get_host_cpu_features().get("avx512f") else LONGEST  # vectors: half of the registers there are
 _STRETCH = 64  # entries of a dense row that are looked at together
 _ONE = np.uint64(1)
 
@@ -259,7 +259,7 @@ def _adding(vectors: int, masked: bool = True) -> Any:
     return add
 
 
-_add_widest, _add_wide, _add_half = (_adding(vectors, masked=False) for vectors in (_WIDEST, WIDE, WIDE // 2))
+_add_widest, _add_wide = (_adding(vectors, masked=False) for vectors in (_WIDEST, LONGEST))
 _add_one, _add_two, _add_three, _add_four = (_adding(vectors) for vectors in range(1, 5))
 
 
@@ -270,9 +270,9 @@ def _add(total: Any, begin: int, end: int, col: Any, values: Any, dense: Any, fr
     while place + _WIDEST * lanes <= width:
         _add_widest(begin, end, col, values, dense, total, place, fresh)
         place += _WIDEST * lanes
-    while place + WIDE * lanes <= width:
+    while place + LONGEST * lanes <= width:
         _add_wide(begin, end, col, values, dense, total, place, fresh)
-        place += WIDE * lanes
+        place += LONGEST * lanes
     left = width - place
     if left > 3 * lanes:
         _add_four(begin, end, col, values, dense, total, place, fresh)

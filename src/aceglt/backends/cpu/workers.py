@@ -110,29 +110,24 @@ class Workers:
     def together(self, kernel: Callable[..., None], *arguments: Any, size: int = 0) -> None:
         """Run a kernel that divides its own work: each thread calls it with its rank, how many there are, and a gate
         at which they meet. `size` the operations in all."""
-        gate, ranks = np.zeros(2, np.int64), 1
-        if size >= self.together_from:
-            wanted = max(torch.get_num_threads(), self.lent if size >= self.worth else 1)
-            ranks += self._reserve(wanted - 1)
-
-        def as_one(rank: int) -> None:
-            try:
-                kernel(rank, ranks, gate, *arguments)
-            except BaseException:
-                gate[1] = 1  # so that nobody waits for it
-                raise
-
-        if ranks == 1:
-            return as_one(0)
-        helpers = [self._team.submit(as_one, rank) for rank in range(1, ranks)]
+        gate, helpers, ranks = np.zeros(2, np.int64), list[Future[None]](), 1
         try:
-            as_one(0)
+            if size >= self.together_from:
+                wanted = max(torch.get_num_threads(), self.lent if size >= self.worth else 1)
+                ranks += self._reserve(wanted - 1)
+            for rank in range(1, ranks):
+                helpers.append(self._team.submit(_as_one, kernel, rank, ranks, gate, arguments))
+            _as_one(kernel, 0, ranks, gate, arguments)
+        except BaseException:
+            gate[1] = 1  # nobody waits for a thread that never began
+            raise
         finally:
-            wait_for(helpers)
-            self._reserve(1 - ranks)
+            try:
+                wait_for(helpers)
+            finally:
+                self._reserve(1 - ranks)
         for helper in helpers:
             helper.result()
-        return None
 
     def _reserve(self, threads: int) -> int:
         """As many threads as there are, at most, of those that begin at once; a negative number gives them back."""
@@ -174,6 +169,14 @@ class Workers:
     def _team(self) -> ThreadPoolExecutor:
         """For kernels whose threads wait for each other: each of those that are reserved begins at once."""
         return ThreadPoolExecutor(self.most, thread_name_prefix="aceglt-team")
+
+
+def _as_one(kernel: Callable[..., None], rank: int, ranks: int, gate: Any, arguments: tuple[Any, ...]) -> None:
+    try:
+        kernel(rank, ranks, gate, *arguments)
+    except BaseException:
+        gate[1] = 1  # so that nobody waits for it
+        raise
 
 
 def cuts(work: Any, count: int, pieces: int) -> list[int]:
