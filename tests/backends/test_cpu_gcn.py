@@ -13,8 +13,9 @@ from aceglt.backbones import GCN, Dropout
 from aceglt.backends import Cpu
 from aceglt.backends.base import ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
-from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, aggregated
+from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, ReadyFeatures, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
+from aceglt.backends.cpu.passes import Shared
 from aceglt.backends.cpu.workers import Workers
 from aceglt.config import Training
 from aceglt.numerics import rng
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("double")
 KEY = rng.keys((3,), "pass")
 SCORING = ScoreTraining(1e-3, 1e-3, decay=True, clamp=False, epoch="last")
 COMPILED = CompiledKernels(worth=0)
+each_scoring = pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard masks", "scores"])
 KINDS = pytest.mark.parametrize(
     "kind", [{}, {"directed": True}, {"weighted": True}], ids=["plain", "directed", "weighted"]
 )
@@ -111,6 +113,60 @@ def test_no_bit_depends_on_threads_or_caches(
         monkeypatch.setattr("aceglt.backends.cpu.kernels.core_cache", lambda: 4 << 10)  # features in several stretches
 
 
+@pytest.mark.parametrize("blocked", [True, False])
+@pytest.mark.parametrize("hidden", [12, 48, 100])
+def test_a_product_that_is_ready_gives_what_the_features_do(hidden: int, blocked: bool) -> None:
+    made = problem(sparse=True)
+    gcn = GCN(made.x.shape[1], made.out_features, hidden)
+    x, weight = made.features.using(COMPILED), gcn.weights(gcn.init((3,)))["layer0.weight"]
+    nodes = torch.arange(made.graph.num_nodes).flip(0)[1:]
+    of_all = CompiledGCN(gcn, COMPILED).product(x, weight) if blocked else x.product(weight)
+    assert of_all is not None
+    ready = ReadyFeatures(x.rows(nodes), of_all, nodes.int(), blocked)
+    expected = x.rows(nodes).product(weight)
+    torch.testing.assert_close(ready.product(weight), expected)
+    order = torch.arange(len(nodes)).roll(3).unsqueeze(0)
+    torch.testing.assert_close(ready.permuted(order).product(weight), expected[:, order[0]])
+
+
+@each_scoring
+@pytest.mark.parametrize("more", ["train", "val"])
+@pytest.mark.parametrize("hidden", [12, 48, 100])
+def test_one_of_training_and_validation_may_be_too_small_for_compiled_passes(
+    scoring: ScoreTraining | None, more: str, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, nodes = tiny_data(nodes=400, features=60, density=0.05), torch.arange(400)
+    data.edge_index = torch.randint(0, 400, (2, 500), generator=generator(1))
+    few, many, rest = nodes < 15, (nodes >= 15) & (nodes < 75), nodes >= 75
+    data.train_mask, data.val_mask, data.test_mask = (few, many, rest) if more == "val" else (many, few, rest)
+    made = Problem.from_data(data, "few")
+    read = {split: made.reads(split) for split in ("train", "val")}
+    sizes = {split: made.graph.field(nodes, 2).sizes[1] for split, nodes in read.items() if nodes is not None}
+    worth = hidden * max(sizes.values())
+    assert min(sizes.values()) < sizes[more]
+    shared: list[Any] = []
+    ready = Shared.ready
+    monkeypatch.setattr(Shared, "ready", lambda *given: shared.append(given) or ready(*given))
+    found, plain = (
+        trained(made, scoring, kernels=kernels, hidden=hidden, apart=1.0, sums=0.0)
+        for kernels in (CompiledKernels(worth=worth), CompiledKernels(numba=False))
+    )
+    assert shared
+    assert (found.val.tolist(), found.epoch.tolist()) == (plain.val.tolist(), plain.epoch.tolist())
+    for name, part in tensors(found).items():
+        torch.testing.assert_close(part, tensors(plain)[name], rtol=1e-8, atol=1e-10)
+
+
+def test_a_weight_that_is_no_number_is_seen_in_the_outputs() -> None:
+    made = problem(sparse=True)
+    gcn = GCN(made.x.shape[1], made.out_features, 8)
+    weights = {**gcn.weights(gcn.init((3,)))}
+    weights["layer0.weight"] = torch.full_like(weights["layer0.weight"], torch.nan)
+    graph = made.graph.batch(torch.ones(1, made.graph.num_edges, dtype=torch.bool), self_loops=True, kernels=COMPILED)
+    x, ones = made.features.using(COMPILED), torch.ones(1, made.graph.num_edges)
+    assert CompiledGCN(gcn, COMPILED).apply(weights, graph, ones, x).isnan().any()
+
+
 def test_units_that_are_left_out_draw_nothing_else_for_the_others() -> None:
     units = torch.tensor([True, False, True, True, False, True, False, False])
     same(passed(problem(), False, True, units=units), passed(problem(), False, True, PLAIN, units=units))
@@ -131,9 +187,10 @@ def trained(
     scoring: ScoreTraining | None,
     masks: Masks | None = None,
     kernels: CompiledKernels = COMPILED,
+    hidden: int = 8,
     **thresholds: float,
 ) -> Fit:
-    backbone = GCN(made.x.shape[1], made.out_features, 8)
+    backbone = GCN(made.x.shape[1], made.out_features, hidden)
     full = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
     start, backend = backbone.init((3,)), Cpu(kernels, Thresholds(**thresholds))
     return fit(
@@ -151,9 +208,6 @@ def trained(
 
 def tensors(found: Fit) -> dict[str, Tensor]:
     return vars(found.params or found.scores)
-
-
-each_scoring = pytest.mark.parametrize("scoring", [None, SCORING], ids=["hard masks", "scores"])
 
 
 @each_scoring

@@ -269,7 +269,7 @@ def _narrow_gradient(of_z: Any, left: Any, begin: int, totals: Any, place: int, 
 
 @_compiled
 def _narrow_inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right: Any, out: Any) -> None:
-    """The same of narrow rows."""
+    """Inner products of narrow rows at the entries of a sparse matrix."""
     for i in range(first, last):
         for k in range(rowptr[i], rowptr[i + 1]):
             total = out.dtype.type(0)
@@ -382,3 +382,5 @@ def coefficient_gradients(
 
 # Compiled at once: where numba's LLVM lacks these instructions, the import fails, and plain torch does the work.
 _meet(np.zeros(2, dtype=np.int64), 1, 0)
+_INTEGERS, _ROWS = np.zeros(1, dtype=np.int32), np.zeros((1, VECTOR // 4), dtype=np.float32)
+_sums(0, 0, _INTEGERS, _INTEGERS, _ROWS[0], _ROWS, _ROWS, 0, False)

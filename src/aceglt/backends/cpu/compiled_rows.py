@@ -87,9 +87,9 @@ class _Code:
         term = self.builder.fmul(one, other, flags=("contract",))
         return self.builder.fadd(total, term, flags=("contract",))
 
-    def above(self, value: Any) -> Any:
-        """[lanes] whether a number is above 0."""
-        return self.builder.fcmp_ordered(">", value, self.zeros)
+    def compared(self, how: str, value: Any) -> Any:
+        """[lanes] whether a number is so to 0; NaN never is, and stays NaN."""
+        return self.builder.fcmp_ordered(how, value, self.zeros)
 
     def variables(self, count: int) -> list[Any]:
         return [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
@@ -120,10 +120,14 @@ def _loops(like: str, emit: Callable[[_Code, int], None], **kinds: Any) -> Any:
 
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = _Code(context, builder, kinds, dict(zip(kinds, arguments, strict=True)), kinds[like].dtype)
-        columns = code.columns(like, kinds[like].ndim)
+        columns, served = code.columns(like, kinds[like].ndim), ir.Constant(ir.IntType(1), 0)
         for vectors in (LONGEST, LONGEST // 2, 1):
-            with builder.if_then(builder.icmp_signed("==", columns, code.number(vectors * code.lanes))):
+            this = builder.icmp_signed("==", columns, code.number(vectors * code.lanes))
+            served = builder.or_(served, this)
+            with builder.if_then(this):
                 emit(code, vectors)
+        with builder.if_then(builder.not_(served), likely=False):
+            context.call_conv.return_user_exc(builder, ValueError, ("rows are not one, two or four vectors long",))
         return context.get_dummy_value()
 
     return types.void(*kinds.values()), write
@@ -171,7 +175,7 @@ def sum_rows(
                     b.store(code.add_product(b.load(total), factor, code.load(there, which)), total)
             with b.if_then(code.given["positive"]):
                 for total in totals:
-                    b.store(b.select(code.above(b.load(total)), b.load(total), code.zeros), total)
+                    b.store(b.select(code.compared("<", b.load(total)), code.zeros, b.load(total)), total)
             for which, total in enumerate(totals):
                 code.store(b.load(total), to, which)
 
@@ -200,7 +204,7 @@ def unit_rows(
             there, to = code.row("left", i, code.given["begin"]), code.row("out", i)
             for which, total in enumerate(totals):
                 scaled = b.fmul(b.load(total), factor)
-                code.store(b.select(code.above(code.load(there, which)), scaled, code.zeros), to, which)
+                code.store(b.select(code.compared("<=", code.load(there, which)), code.zeros, scaled), to, which)
 
     kinds = {"grad": grad, "narrow": narrow, "left": left, "begin": begin, "factors": factors, "out": out}
     return _loops("out", emit, first=first, last=last, **kinds)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aceglt.backbones.base import Backbone, Dropout, Weights
 from aceglt.backbones.gcn import GCN
-from aceglt.backends.cpu.kernels import NOT_DRAWN, CompiledKernels, Sums, as_given
+from aceglt.backends.cpu.kernels import CompiledKernels, Sums, as_given, not_drawn
 from aceglt.numerics.batch import Block, GraphBatch, pointers
 from aceglt.numerics.features import Features
 from aceglt.numerics.ops import scatter_arcs, slots
@@ -73,7 +73,7 @@ class CompiledGCN(GCN):
     def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
         if not isinstance(state, Stem):
             return super().head(weights, graph, state, dropout)
-        hidden, drawing, scale = state.hidden, NOT_DRAWN, 1.0
+        hidden, drawing, scale = state.hidden, not_drawn(state.hidden), 1.0
         if dropout is not None:
             nodes, p, whole = graph.layer(0).nodes, self.chain[0].dropout, self.drawn(0)
             scale, drawn = 1.0 / (1.0 - p), self.kernels.drawing(hidden, *dropout.drawing(0), nodes, p, whole)
@@ -84,10 +84,10 @@ class CompiledGCN(GCN):
         result: Tensor = _Pass.apply(state.weight, weights["layer1.weight"], state.edge_values, *given)
         return result
 
-    def product(self, x: Features, weight: Tensor) -> Tensor:
-        """X · W for `ReadyFeatures`, of a weight [1, F, H]."""
+    def product(self, x: Features, weight: Tensor) -> Tensor | None:
+        """X · W in blocks for `ReadyFeatures`, of a weight [1, F, H]; None for features that are not read so."""
         if not in_blocks(x):
-            return x.product(weight)
+            return None
         out = self.kernels.blocks(x.shape[0], weight[0])
         parts = *self.csr(x), weight[0], out[:0], out, out[0, :0], True
         self.kernels.together("product", *parts, size=x.nnz * weight.shape[2])
@@ -133,7 +133,7 @@ class CompiledGCN(GCN):
         kept: Csr = self.once("csr", x, made)
         return kept
 
-    def turned(self, x: Features) -> Csr:
+    def transposed_features(self, x: Features) -> Csr:
         """Xᵀ, with bounds in place of where rows begin (see `stretches`)."""
 
         def made() -> Csr:
@@ -142,7 +142,7 @@ class CompiledGCN(GCN):
             csr: Csr = as_given((self.kernels.stretches(rowptr, col, x.shape[0]), col, values))
             return csr
 
-        kept: Csr = self.once("turned", x, made)
+        kept: Csr = self.once("transposed", x, made)
         return kept
 
     def once(self, what: str, of: Block | Features, make: Callable[[], Any], kept: bool = True) -> Any:
@@ -204,13 +204,16 @@ def aggregated(
 class ReadyFeatures(Features):
     """Features whose product with the weight of this step is known already, among that of others."""
 
-    def __init__(self, base: Features, of_all: Tensor, places: Tensor) -> None:
-        """The product of all, [1, N, H] or [blocks, N, columns], and which of its rows are meant, [n] int32."""
+    def __init__(self, base: Features, of_all: Tensor, places: Tensor, blocked: bool = False) -> None:
+        """The product of all, [1, N, H] or if `blocked` [blocks, N, columns], and which rows are meant, [n] int32."""
         vars(self).update(vars(base))
-        self._base, self.of_all, self.places = base, of_all, places
+        self._base, self.of_all, self.places, self.blocked = base, of_all, places, blocked
 
     def product(self, weight: Tensor) -> Tensor:
-        return self.of_all.index_select(1, self.places)
+        rows = self.of_all.index_select(1, self.places)
+        if not self.blocked:
+            return rows
+        return rows.transpose(0, 1).reshape(1, len(self.places), -1)[..., : weight.shape[2]].contiguous()
 
     def gradient(self, grad: Tensor) -> Tensor:
         return self._base.gradient(grad)
@@ -224,19 +227,12 @@ class Layer:
         self.inner = gcn.arcs_of(block)
         """Of whose entries the values have gradients."""
 
-    @property
-    def nothing(self) -> Csr:
-        """In place of a matrix."""
-        rowptr, col = self.inner
-        return rowptr[:0], col[:0], as_given(self._x.x.new_empty(0))
-
-    @property
-    def inputs(self) -> Csr:
-        """Xᵀ in stretches; empty where its product is left to `weight_gradient`."""
+    def inputs(self, arcs: Tensor) -> Csr:
+        """Xᵀ in stretches; empty, with numbers like those of arcs, where its product is left to `weight_gradient`."""
         if in_blocks(self._x):
-            return self._gcn.turned(self._x)
-        _, col, values = self.nothing
-        return col.reshape(0, 0), col, values
+            return self._gcn.transposed_features(self._x)
+        none = self.inner[1][:0]
+        return none.reshape(0, 0), none, arcs[:0]
 
     def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
         """Units [T, H] after ReLU from the weight [F, H] and the values of arcs, and what they are sums of, in
@@ -281,7 +277,7 @@ class _Ready(Layer):
 
     def __init__(self, x: ReadyFeatures, block: Block, gcn: CompiledGCN) -> None:
         super().__init__(x._base, block, gcn)
-        self._z = x.of_all
+        self._z, self._blocked = x.of_all, x.blocked
         rowptr, _ = self.inner
         sources = gcn.once("sources", block, lambda: as_given(x.places.index_select(0, block.col)))
         self.inner = rowptr, sources
@@ -289,7 +285,7 @@ class _Ready(Layer):
     def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
         (rowptr, col), z, given = self.inner, self._z, weight[:0]
         hidden = weight.new_empty(self._block.targets, weight.shape[1])
-        if not in_blocks(self._x):
+        if not self._blocked:
             z, given = self._kernels.blocks(z.shape[1], weight), z[0]
         self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=len(col) * weight.shape[1])
         return hidden, z
@@ -303,10 +299,10 @@ class _Summed(Layer):
         self._features, self.inner = x, as_given((x.sums.rowptr, x.sums.col))
         self._sums = x.sums.col  # what they are follows
 
-    @property
-    def inputs(self) -> Csr:
+    def inputs(self, arcs: Tensor) -> Csr:
         bounds, col, order = self._features.transposed
-        return bounds, col, self._sums.index_select(0, order)
+        values = self._gcn.once("turned", self._x, lambda: self._sums.index_select(0, order), self._gcn.fixed)
+        return bounds, col, values
 
     def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
         self._sums = self._features.summed(arcs, self._gcn.fixed)
@@ -317,7 +313,8 @@ class _Summed(Layer):
         return hidden, kept
 
     def turned(self, arcs: Tensor) -> Csr:
-        return self.nothing
+        none = self.inner[1][:0]
+        return none, none, arcs[:0]
 
     def weight_gradient(self, of_weight: Tensor) -> Tensor:
         return of_weight.unsqueeze(0)
@@ -328,6 +325,10 @@ class _Summed(Layer):
     @property
     def rows(self) -> int:
         return self._x.shape[1]
+
+    @property
+    def entries(self) -> int:
+        return len(self._sums)
 
 
 def layer_of(x: Features, block: Block, gcn: CompiledGCN) -> Layer:
@@ -349,7 +350,7 @@ class _Pass(torch.autograd.Function):
         and the GCN."""
         hidden, drawing, ctx.scale, stem, graph, gcn = given
         block, narrow = graph.layer(1), second[0].t().contiguous()  # [C, H]
-        left = hidden if drawing is NOT_DRAWN else torch.empty_like(hidden)
+        left = torch.empty_like(hidden) if len(drawing[-1]) else hidden
         values, z = gcn.picked(block, stem.arcs[0]), hidden.new_empty(len(hidden), len(narrow))
         out: Tensor = z.new_empty(1, block.targets, len(narrow))
         parts = narrow, left, z, block.rowptr, block.col32, values, out[0]
@@ -371,7 +372,7 @@ class _Pass(torch.autograd.Function):
             "backward",
             *(grads[0][0].contiguous(), gcn.transposed(block, values)),
             *(torch.empty_like(z), narrow, left, left.new_tensor([ctx.scale]), of_second),
-            *(turned, of_hidden, of_sources, layer.inputs, of_first),
+            *(turned, of_hidden, of_sources, layer.inputs(stem.picked), of_first),
             *((block.rowptr, block.col32), z, of_outer, (rowptr, col), stem.z, of_inner),
             size=units * (len(col) + layer.entries),
         )

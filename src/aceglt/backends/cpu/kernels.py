@@ -36,17 +36,6 @@ _STEP = 8  # and a step of Adam for a moment
 
 Drawing = tuple[Any, Tensor, int, Tensor, int, Tensor]
 """The arguments of `drop` between h and what is left of it."""
-NOT_DRAWN: Drawing = (
-    np.uint64(0),
-    torch.empty(0, dtype=torch.int64),
-    1,
-    torch.empty(0, dtype=torch.int64),
-    0,
-    torch.empty(0),
-)
-"""Nothing is dropped."""
-
-
 _version = cache(metadata.version)  # which reads a file
 _unusable: list[Exception] = []  # why numba's kernels cannot be used, once that is known
 
@@ -516,6 +505,12 @@ def _plain(*tensors: Tensor) -> bool:
 def _array(tensor: Tensor) -> Any:
     """As the kernels read it."""
     return (tensor.detach() if tensor.requires_grad else tensor).numpy()
+
+
+def not_drawn(like: Tensor) -> Drawing:
+    """Nothing is dropped."""
+    none = torch.empty(0, dtype=torch.int64)
+    return np.uint64(0), none, 1, none, 0, like.new_empty(0)
 
 
 def as_given(argument: Any) -> Any:

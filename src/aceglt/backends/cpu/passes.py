@@ -16,9 +16,6 @@ from aceglt.backends.cpu.workers import Spare
 from aceglt.backends.fields import Fields, Passes, Site, Step
 from aceglt.numerics.features import Features
 
-Product = Callable[[Features, Tensor], Tensor]
-PLAIN_PRODUCT: Product = Features.product
-
 
 @dataclass(frozen=True)
 class Shared:
@@ -30,15 +27,13 @@ class Shared:
     val: Tensor  # and where the validation's are
 
     def ready(
-        self,
-        weight: Tensor,
-        train: Features,
-        val: Features,
-        multiply: Product = PLAIN_PRODUCT,
+        self, weight: Tensor, train: Features, val: Features, gcn: CompiledGCN | None = None
     ) -> tuple[Features, Features]:
-        """Features of training and of validation, for passes that begin with their product with this weight."""
-        of_all = multiply(self.features, weight)
-        return ReadyFeatures(train, of_all, self.train), ReadyFeatures(val, of_all, self.val)
+        """Features of training and of validation, for passes that begin with their product with this weight; in blocks,
+        if these are a GCN's."""
+        blocks = None if gcn is None else gcn.product(self.features, weight)
+        of_all, blocked = self.features.product(weight) if blocks is None else blocks, blocks is not None
+        return ReadyFeatures(train, of_all, self.train, blocked), ReadyFeatures(val, of_all, self.val, blocked)
 
 
 def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | None:
@@ -74,10 +69,9 @@ class CpuPasses(Passes):
         if self.units is not None:
             weights = {**weights, **{name: weights[name][..., self.units] for name in first[0].along}}
         if self.shared is not None:
-            network, multiply = self.network, PLAIN_PRODUCT
-            if isinstance(network, CompiledGCN) and network.computes(self.train_site.graph, weights):
-                multiply = network.product
-            train, val = self.shared.ready(weights[first[0].weights[0]].detach(), train, val, multiply)
+            gcn = self.network if isinstance(self.network, CompiledGCN) else None
+            gcn = gcn if gcn and gcn.computes(self.train_site.graph, weights) else None
+            train, val = self.shared.ready(weights[first[0].weights[0]].detach(), train, val, gcn)
         return Step(self, weights, edge_values, train, val)
 
     def beside(self, validate: Callable[[], Tensor]) -> Callable[[], Tensor]:
