@@ -22,6 +22,7 @@ from torch import Tensor
 
 from aceglt import datasets
 from aceglt.config import SETTINGS, Config, resolve
+from aceglt.config.own import NOTHING, Own, is_own, load
 from aceglt.errors import ConfigError
 from aceglt.files import short_digest, write_atomic
 from aceglt.methods import Ace
@@ -54,7 +55,8 @@ _NOT_TUNED = {"test", "preset", "dataset", "task", "split"}
 def build_search(data: Any, config: Config, device: str = "cpu") -> Search:
     """A search in memory, as the library composes it."""
     problem = build_problem(config, data, config.dataset).to(pick_device(device))
-    return Search(problem, build_backbone(config, problem), build_method(config), config)
+    own = Own(method=load(config.method, "method")) if is_own(config.method) else NOTHING
+    return Search(problem, build_backbone(config, problem), build_method(config, own), config)
 
 
 def search_fold(data: Any, prototype: str = "none", device: str = "auto", **settings: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from samples import tiny_data
 
 from aceglt.config import Config, resolve
 from aceglt.numerics.masks import Masks, Scores
@@ -14,7 +15,7 @@ from aceglt.training.fit import Fit
 from study import equal, winning
 from study.cells import GAT, missing
 from study.methods import carried
-from study.tune import read
+from study.tune import read, search_fold
 from study.workers import side_by_side
 
 
@@ -47,6 +48,13 @@ def test_the_best_mean_over_all_places_is_the_tuned_setting(tmp_path: Path) -> N
     left = equal.tasks(read(tmp_path / "record.csv"), "cpu", None)
     assert len(left) == 3 * 12 * len(equal.PLACES)
     assert all(task["method"] != "ugs" for task in left)
+
+
+def test_best_of_several_draws_is_a_setting_that_can_be_searched() -> None:
+    settings = equal.grid("random")["balance 0.5, best of 3 draws"]
+    found = search_fold(tiny_data(), device="cpu", axis="joint", levels=2, seeds=2, epochs=3, hidden=8, **settings)
+    assert found["method"] == "study.methods:RandomDraws"
+    assert [level["epochs"]["select"] for level in found["levels"]] == [9, 9]
 
 
 def test_searches_side_by_side_give_what_they_found_and_why_they_failed() -> None:
