@@ -96,6 +96,14 @@ def _share(count: int, rank: int, ranks: int) -> Any:
 
 
 @_compiled
+def _blocks(blocks: int, rank: int, ranks: int) -> Any:
+    """Whether each rank has blocks of its own, and which; where there are too few, all share the rows of each."""
+    alone = blocks >= ranks
+    first, last = _share(blocks, rank, ranks) if alone else (0, blocks)
+    return alone, first, last
+
+
+@_compiled
 def _row_at(rowptr: Any, entry: int) -> int:
     """The first row that begins at an entry or after it."""
     low, high = 0, len(rowptr) - 1
@@ -174,9 +182,7 @@ def product(
     `kept` are blocks of W, where those are needed later.
     """
     columns = kept.shape[2] if len(kept) else out.shape[2]
-    blocks = -(-weight.shape[1] // columns)
-    alone = blocks >= ranks
-    first, last = _share(blocks, rank, ranks) if alone else (0, blocks)
+    alone, first, last = _blocks(-(-weight.shape[1] // columns), rank, ranks)
     begin, end = (0, len(rowptr) - 1) if alone else _rows(rowptr, rank, ranks)
     spare = np.empty((len(weight), columns), weight.dtype)
     for block in range(first, last):
@@ -194,8 +200,7 @@ def along(
 ) -> None:
     """What is above 0 of a sparse matrix times z in blocks, as rows; z are first made of `given` rows, if there are
     any."""
-    alone = len(z) >= ranks
-    first, last = _share(len(z), rank, ranks) if alone else (0, len(z))
+    alone, first, last = _blocks(len(z), rank, ranks)
     begin, end = (0, len(rowptr) - 1) if alone else _rows(rowptr, rank, ranks)
     met = 0
     if len(given):
@@ -215,8 +220,7 @@ def stem(
 ) -> None:  # fmt: skip
     """What is above 0 of A · (X · W), as rows; z = X · W is left in blocks."""
     columns, blocks = z.shape[2], len(z)
-    alone = blocks >= ranks
-    first, last = _share(blocks, rank, ranks) if alone else (0, blocks)
+    alone, first, last = _blocks(blocks, rank, ranks)
     begin, end = (0, len(x_rowptr) - 1) if alone else _rows(x_rowptr, rank, ranks)
     packed = np.empty((len(weight), columns), weight.dtype)
     met = 0
@@ -281,19 +285,19 @@ def _narrow_inner(first: int, last: int, rowptr: Any, col: Any, left: Any, right
 @_compiled
 def backward(
     rank: int, ranks: int, gate: Any, grad: Any,
-    second: Any, of_z: Any, narrow: Any, left: Any, factors: Any, of_narrow: Any,
-    first: Any, of_hidden: Any, of_sources: Any, inputs: Any, of_weight: Any,
+    outer: Any, of_z: Any, narrow: Any, left: Any, factors: Any, of_narrow: Any,
+    inner: Any, of_hidden: Any, of_sources: Any, inputs: Any, of_weight: Any,
     outer_arcs: Any, z: Any, of_outer: Any, inner_arcs: Any, sources: Any, of_inner: Any,
 ) -> None:  # fmt: skip
     """The gradients of a pass from that of its outputs, `grad`: of both weights, `of_narrow` [H, C] and `of_weight`,
     and, where there is room, of the values of both layers' arcs, `of_outer` and `of_inner`.
 
-    `second`, `first` and `inputs` are transposed sparse matrices: both layers as (rowptr, col, values), and X with
-    bounds of stretches in place of rowptr (see `_sums_in_turn`). Without a first one, X is summed along the arcs
+    `outer`, `inner` and `inputs` are transposed sparse matrices: both layers as (rowptr, col, values), and X with
+    bounds of stretches in place of rowptr (see `_sums_in_turn`). Without an inner one, X is summed along the arcs
     already; without inputs, what they would be multiplied by is left in `of_weight`. `of_hidden` has room for all
     blocks and `of_sources` for one, or none where each rank has its own.
     """
-    rowptr, col, values = second
+    rowptr, col, values = outer
     begin, end = _rows(rowptr, rank, ranks)
     matmul(begin, end, rowptr, col, values, grad, of_z, 0)
     if len(of_outer):
@@ -302,12 +306,11 @@ def backward(
     met = _meet(gate, ranks, 0)
     columns = of_hidden.shape[2]
     blocks = -(-left.shape[1] // columns)
-    alone = blocks >= ranks
-    mine, of = (0, 1) if alone else (rank, ranks)
-    low, high = _share(blocks, rank, ranks) if alone else (0, blocks)
+    alone, low, high = _blocks(blocks, rank, ranks)
+    part, parts = (0, 1) if alone else (rank, ranks)  # of each block's rows
     few = np.empty((len(narrow), columns), narrow.dtype)
     my_units = np.empty((0 if len(of_hidden) else len(left), columns), grad.dtype)
-    my_sources = np.empty((max(len(first[0]) - 1, 0) if alone else 0, columns), grad.dtype)
+    my_sources = np.empty((max(len(inner[0]) - 1, 0) if alone else 0, columns), grad.dtype)
     for block in range(low, high):
         place = block * columns
         units = of_hidden[block] if len(of_hidden) else my_units
@@ -316,34 +319,34 @@ def backward(
         if place + columns > left.shape[1]:
             there, at_column = np.empty((len(left), columns), left.dtype), 0
             _pack(left, place, there)
-        begin, end = _share(len(left), mine, of)
+        begin, end = _share(len(left), part, parts)
         unit_rows(begin, end, of_z, few, there, at_column, factors, units)
-        if mine == 0:
+        if part == 0:
             _narrow_gradient(of_z, there, at_column, np.zeros((len(few), columns), few.dtype), place, of_narrow)
-        met = _meet(gate, of, met)
-        rowptr, col, values = first
+        met = _meet(gate, parts, met)
+        rowptr, col, values = inner
         if len(rowptr):
             at = my_sources if alone else of_sources
-            begin, end = _rows(rowptr, mine, of)
+            begin, end = _rows(rowptr, part, parts)
             if len(inputs[0]):
                 _sums(begin, end, rowptr, col, values, units, at, 0, False)
-                met = _meet(gate, of, met)
+                met = _meet(gate, parts, met)
             else:
                 _sums(begin, end, rowptr, col, values, units, of_weight, place, False)
         else:
             at = units
         if len(inputs[0]):
-            begin, end = _share(len(of_weight), mine, of)
+            begin, end = _share(len(of_weight), part, parts)
             _sums_in_turn(begin, end, inputs[0], inputs[1], inputs[2], at, of_weight, place)
-        met = _meet(gate, of, met)
+        met = _meet(gate, parts, met)
     if len(of_inner):
-        if of == 1:
+        if parts == 1:
             met = _meet(gate, ranks, met)
-        rowptr, col, values = inner_arcs[0], inner_arcs[1], of_inner
+        rowptr, col = inner_arcs
         begin, end = _rows(rowptr, rank, ranks)
-        values[rowptr[begin] : rowptr[end]] = 0
+        of_inner[rowptr[begin] : rowptr[end]] = 0
         for block in range(blocks):
-            inner_rows(begin, end, rowptr, col, of_hidden[block], sources[block], values)
+            inner_rows(begin, end, rowptr, col, of_hidden[block], sources[block], of_inner)
 
 
 @_compiled
