@@ -1,7 +1,7 @@
-"""The pass of a GCN of two layers, and its gradient, as four functions that numba compiles.
+"""The pass of a GCN of two layers, and its gradient, as a few functions that numba compiles.
 
 Several threads call a function at once, each with its `rank`, and meet at a gate where one reads what others wrote. So
-a pass needs the interpreter's lock four times, and trainings side by side do not wait for each other.
+a pass needs the interpreter's lock a few times, and trainings side by side do not wait for each other.
 
 Wide matrices are read in blocks of columns, [blocks, rows, columns], that a core's cache holds while all rows of a
 sparse matrix read them; the last block is filled up with zeros. What an element comes to depends neither on the
@@ -202,13 +202,12 @@ def along(
     any."""
     alone, first, last = _blocks(len(z), rank, ranks)
     begin, end = (0, len(rowptr) - 1) if alone else _rows(rowptr, rank, ranks)
-    met = 0
     if len(given):
         from_row, to_row = (0, len(given)) if alone else _share(len(given), rank, ranks)
         for block in range(first, last):
             _pack(given[from_row:to_row], block * z.shape[2], z[block][from_row:to_row])
         if not alone:
-            met = _meet(gate, ranks, met)
+            _meet(gate, ranks, 0)
     for block in range(first, last):
         _sums(begin, end, rowptr, col, values, z[block], hidden, block * z.shape[2], True)
 
@@ -223,14 +222,13 @@ def stem(
     alone, first, last = _blocks(blocks, rank, ranks)
     begin, end = (0, len(x_rowptr) - 1) if alone else _rows(x_rowptr, rank, ranks)
     packed = np.empty((len(weight), columns), weight.dtype)
-    met = 0
     for block in range(first, last):
         _pack(weight, block * columns, packed)
         _sums(begin, end, x_rowptr, x_col, x, packed, z[block], 0, False)
         if alone:
             _sums(0, len(rowptr) - 1, rowptr, col, values, z[block], hidden, block * columns, True)
     if not alone:
-        met = _meet(gate, ranks, met)
+        _meet(gate, ranks, 0)
         begin, end = _rows(rowptr, rank, ranks)
         for block in range(blocks):
             _sums(begin, end, rowptr, col, values, z[block], hidden, block * columns, True)

@@ -1,4 +1,4 @@
-"""One run's pass through a GCN on the CPU in two halves, and its gradient: four compiled functions where plain torch
+"""One run's pass through a GCN on the CPU in two halves, and its gradient: a few compiled functions where plain torch
 has some hundred operations, which on a small graph take as long to call as to run."""
 
 from __future__ import annotations
