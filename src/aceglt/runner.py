@@ -477,7 +477,7 @@ class _Runner:
         elif (known.get("level"), known.get("seed")) != (ticket.level, ticket.seed):
             try:
                 found = benchmark(
-                    ticket, self.source, device=str(self.problem.device), repeats=3, backbone=self.own,
+                    ticket, self.source, device=str(self.problem.device), repeats=5, backbone=self.own,
                     pyg="torch_geometric" in sys.modules,  # its import takes longer than many a search
                 )  # fmt: skip
             except (AcegltError, RuntimeError, MemoryError) as problem:
