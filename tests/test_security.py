@@ -88,3 +88,15 @@ def test_starting_a_search_and_loading_the_embedded_graph_wait_for_torch_alone()
     code += f"print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("method", ["ugs", "teddy", "adaglt"])  # kernels' Adam, torch's, and one of a method's own
+def test_neither_a_search_nor_a_measurement_imports_the_compiler_of_torch(method: str) -> None:
+    options = f"method={method!r}, levels=1, seeds=1, epochs=1, hidden=16, device='cpu'"
+    code = (
+        f"import sys, aceglt; ticket = aceglt.search('citeseer', {options}).tickets[0]\n"
+        "aceglt.benchmark(ticket, device='cpu', repeats=1, pyg=False)\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    assert found.stdout.splitlines()[-1] == "False"

@@ -11,6 +11,7 @@ from torch import Tensor
 from aceglt.backbones.base import Backbone, Params
 from aceglt.backends.base import Observer, Place, Result, Start, Train, keep_best
 from aceglt.backends.fields import Passes, Site
+from aceglt.numerics.adam import TorchAdam
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.kernels import PLAIN, Kernels
@@ -118,7 +119,7 @@ class PlainElements:
         ]
         if self.scoring is not None:
             groups.append({"params": [*self.weight_scores.values(), self.edge_values], "weight_decay": score_decay})
-        self.optimiser = torch.optim.Adam(groups, lr=start.training.lr)
+        self.optimiser = TorchAdam(groups, lr=start.training.lr)
 
     def effective(self) -> dict[str, Tensor]:
         """The prunable weights as they act, [S, *shape] by name: W, or W times its score; 0 where dead."""

@@ -16,6 +16,7 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config.methods import AdagltOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.adam import TorchAdam
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
 from aceglt.numerics.masks import SIDES, Masks, Scores
@@ -104,7 +105,7 @@ class _Thresholds(PlainElements):
             {"params": [*self.weights.values(), *self.others.values()], "weight_decay": decay},
             {"params": learned, "weight_decay": score_decay},
         ]
-        self.optimiser = torch.optim.Adam(groups, lr=start.training.lr)
+        self.optimiser = TorchAdam(groups, lr=start.training.lr)
 
     def _act(self) -> None:
         """Which elements act now, with what the gradients of the next step need."""

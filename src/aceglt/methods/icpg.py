@@ -17,6 +17,7 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config.methods import IcpgOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.adam import TorchAdam
 from aceglt.numerics.batch import GraphBatch
 from aceglt.numerics.features import Features
 from aceglt.numerics.graph import Graph
@@ -87,7 +88,7 @@ class _Masker(PlainElements):
             {"params": [*self.weights.values(), *self.others.values()], "weight_decay": decay},
             {"params": self._parameters, "weight_decay": score_decay},
         ]
-        self.optimiser = torch.optim.Adam(groups, lr=start.training.lr)
+        self.optimiser = TorchAdam(groups, lr=start.training.lr)
 
     def _said(self, parameters: list[Tensor], graph: Graph, arcs: GraphBatch, features: Features) -> Tensor:
         weights = self._gcn.weights(Params(parameters[0], parameters[0].new_zeros(len(parameters[0]), 0)))

@@ -16,6 +16,7 @@ from aceglt.backends.reference import PlainElements
 from aceglt.config.methods import UgtsOptions
 from aceglt.methods.base import Level, Selection
 from aceglt.numerics import rng
+from aceglt.numerics.adam import TorchAdam
 from aceglt.numerics.masks import Counts, Masks, Scores
 from aceglt.pruning.ranking import prune
 
@@ -77,7 +78,7 @@ class _Untrained(PlainElements):
     def _begin(self, start: Start, decay: float, score_decay: float) -> None:
         given = self._initial() if self._given is None else self._given
         self.weight_scores = self._stored(given)
-        self.optimiser = torch.optim.Adam(self.weight_scores.values(), lr=start.training.lr, weight_decay=score_decay)
+        self.optimiser = TorchAdam(self.weight_scores.values(), lr=start.training.lr, weight_decay=score_decay)
 
     def _initial(self) -> Tensor:
         """[S, P] uniform, of the size that Kaiming's initial weights have by the inputs of their matrix."""

@@ -378,6 +378,11 @@ class Allocations(TorchDispatchMode):
         self.peak = self._now = 0
         self._alive: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import torch.compile's machinery to leave this class alone, which takes a second."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {id(storage) for storage in _storages((args, kwargs))}
         out = func(*args, **(kwargs or {}))

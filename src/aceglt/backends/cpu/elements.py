@@ -15,6 +15,7 @@ from aceglt.backends.base import Start
 from aceglt.backends.cpu.kernels import Adam, CompiledKernels
 from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
+from aceglt.numerics.adam import TorchAdam
 from aceglt.numerics.masks import count, places
 
 _UNITS = 16  # hidden units are left out in such numbers that what is left fills vectors
@@ -218,7 +219,7 @@ class AliveElements(PlainElements):
         groups = [{"params": weights, "weight_decay": training.weight_decay}]
         if self.scoring is not None:
             groups.append({"params": scores, "weight_decay": score_decay})
-        self.optimiser = torch.optim.Adam(groups, lr=training.lr, fused=True)
+        self.optimiser = TorchAdam(groups, lr=training.lr, fused=True)
 
     def _active(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._storage[name].active(part) for name, part in stored.items()}
