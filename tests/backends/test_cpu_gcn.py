@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -268,9 +269,14 @@ class Counting(CompiledKernels):
         super().__init__(worth=0)
         self.made = 0
 
-    def arc_coefficients(self, batch: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        self.made += 1
-        return super().arc_coefficients(batch, slots)
+    def call(self, kernel: str, *arguments: Any, size: int) -> Callable[[], None]:
+        run = super().call(kernel, *arguments, size=size)
+
+        def counted() -> None:
+            self.made += kernel == "coefficients"
+            run()
+
+        return counted
 
 
 @pytest.mark.parametrize(("scoring", "once"), [(None, True), (SCORING, False)], ids=["hard masks", "scores"])

@@ -49,17 +49,18 @@ class Cpu(Reference):
         """The arcs of a training are prepared once."""
         return Reference() if changing_arcs else self
 
-    def network(self, backbone: Backbone, fixed: bool = False) -> Backbone:
-        """`fixed` says that edge values stay what they are."""
+    def network(self, backbone: Backbone, fixed: bool = False, again: bool = False) -> Backbone:
+        """`fixed` says that edge values stay what they are; `again` see `CompiledGCN`."""
         if serves(backbone):
-            return CompiledGCN(backbone, self.kernels, fixed)
+            return CompiledGCN(backbone, self.kernels, fixed, again)
         return backbone if of_the_paper(backbone) else ordered(backbone, fixed)
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
-        network = self.network(backbone, fixed=start.scoring is None)
+        again = not start.extra  # an objective of its own may make several passes before it takes gradients
+        network = self.network(backbone, start.scoring is None, again)
         sites = self._fields.sites(network, train, val, start.masks.edges)
         passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
         if start.masks.runs > 1 or start.extra or not narrows(backbone):

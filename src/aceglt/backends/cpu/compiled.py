@@ -121,13 +121,13 @@ def keep(first: int, last: int, key: Any, rows: Any, threshold: int, out: Any) -
 def drop(
     first: int, last: int, h: Any, key: Any, rows: Any, size: int, columns: Any, threshold: int, scale: Any, out: Any
 ) -> None:
-    """Rows of h with the elements dropped that `keep` does not keep, and the others scaled; those are the first, or
-    the `columns`, of rows of `size` words."""
+    """Rows of h with the elements dropped that `keep` with key[0] does not keep, and the others scaled; those are the
+    first, or the `columns`, of rows of `size` words."""
     drawn = size if len(columns) else (h.shape[1] + 3) // 4
     words, picked, limit = np.empty(drawn, np.uint64), np.empty(len(columns), np.int16), np.int16(threshold)
     factor, none = scale[0], scale[1]
     for i in range(first, last):
-        row, left, lanes = h[i], out[i], _lanes(key, rows[i] * size, words)
+        row, left, lanes = h[i], out[i], _lanes(key[0], rows[i] * size, words)
         for c in range(len(picked)):
             picked[c] = lanes[np.uint64(columns[c])]  # unsigned: no look at whether it counts from the end
         draws = picked if len(columns) else lanes

@@ -1,5 +1,6 @@
 """One run's pass through a GCN on the CPU in two halves, and its gradient: a few compiled functions where plain torch
-has some hundred operations, which on a small graph take as long to call as to run."""
+has some hundred operations, which on a small graph take as long to call as to run. In a training, room for what they
+leave and their calls are made once."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from aceglt.numerics.features import Features
 from aceglt.numerics.ops import scatter_arcs, slots
 
 _INT32 = 2**31 - 1
+Call = Callable[[], object]
 Csr = tuple[Any, Any, Any]
 """Where the rows of a sparse matrix begin, its columns, and its values, arrays or tensors; empty if there is none."""
 
@@ -48,11 +50,12 @@ class Stem:
 class CompiledGCN(GCN):
     """A GCN whose `stem` and `head` are compiled where that is worth it."""
 
-    def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False) -> None:
-        """`fixed` says that edge values stay what they are, so that what is made of them may be kept."""
+    def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False, again: bool = False) -> None:
+        """`fixed` says that edge values stay what they are, so that what is made of them may be kept; `again` that
+        passes over the same graphs follow each other, of which nobody keeps what the last one left."""
         self.__dict__.update(copy(backbone).__dict__)
-        self.kernels, self.fixed = kernels, fixed
-        self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}  # by what it is and a graph's id, with the graph
+        self.kernels, self.fixed, self.again = kernels, fixed, again
+        self._kept: dict[tuple[str, int], tuple[list[int], Any, Any]] = {}  # by what it is and the id of what it is of
 
     def computes(self, graph: GraphBatch, weights: Weights) -> bool:
         """Whether passes there are worth compiled functions."""
@@ -64,58 +67,83 @@ class CompiledGCN(GCN):
         if not self.computes(graph, weights):
             return super().stem(weights, graph, edge_values, x)
         weight, first = weights["layer0.weight"], graph.layer(0)
-        arcs = self.coefficients_of(graph, edge_values)
-        picked, layer = self.picked(first, arcs[0]), layer_of(x, first, self)
         with torch.no_grad():
-            hidden, z = layer.units(weight[0], picked, edge_values.requires_grad)
+            arcs = self.coefficients_of(graph, edge_values.detach())
+            picked = self.picked(first, arcs[0])
+            layer: Layer = self.once("layer", first, lambda: layer_of(x, first, self), x, kept=self.again)
+            made = partial(layer.units, self, weight[0].detach(), picked, edge_values.requires_grad)
+            hidden, z = self.filled("units", first, made, layer, weight, picked)
         return Stem(weight, edge_values, layer, arcs, picked, hidden, z)
 
     def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
         if not isinstance(state, Stem):
             return super().head(weights, graph, state, dropout)
-        hidden, drawing, scale = state.hidden, not_drawn(state.hidden), 1.0
-        if dropout is not None:
-            nodes, p, whole = graph.layer(0).nodes, self.chain[0].dropout, self.drawn(0)
-            scale, drawn = 1.0 / (1.0 - p), self.kernels.drawing(hidden, *dropout.drawing(0), nodes, p, whole)
-            if drawn is None:
-                hidden = dropout(hidden.unsqueeze(0), nodes, 0, p, whole)[0]
-            drawing = drawn or drawing
-        given = hidden, drawing, scale, state, graph, self
-        result: Tensor = _Pass.apply(state.weight, weights["layer1.weight"], state.edge_values, *given)
+        second = weights["layer1.weight"]
+        with torch.no_grad():
+            values = self.picked(graph.layer(1), state.arcs[0])
+            kind = "evaluation" if dropout is None else "training"
+            made = partial(Head, state, graph, values, second, dropout, self)
+            head = self.once(kind, graph, made, state.hidden, values, second, kept=self.again)
+        result: Tensor = _Pass.apply(state.weight, second, state.edge_values, state, dropout, head, self)
         return result
 
     def product(self, x: Features, weight: Tensor) -> Tensor | None:
         """X · W in blocks for `ReadyFeatures`, of a weight [1, F, H]; None for features that are not read so."""
         if not in_blocks(x):
             return None
-        out = self.kernels.blocks(x.shape[0], weight[0])
-        parts = *self.csr(x), weight[0], out[:0], out, out[0, :0], True
-        self.kernels.together("product", *parts, size=x.nnz * weight.shape[2])
-        return out
+
+        def made() -> tuple[Tensor, Call]:
+            out = self.kernels.blocks(x.shape[0], weight[0])
+            parts = *self.csr(x), weight[0], out[:0], out, out[0, :0], True
+            return out, self.kernels.call("product", *parts, size=x.nnz * weight.shape[2])
+
+        of_all: Tensor = self.filled("product", x, made, weight)
+        return of_all
 
     def coefficients_of(self, graph: GraphBatch, edge_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `CompiledKernels.arc_coefficients`; made once where values are fixed."""
-        assert not (self.fixed and edge_values.requires_grad)
-        with torch.no_grad():
+        if self.fixed:
             made: tuple[Tensor, Tensor, Tensor] = self.once(
-                "arcs", graph, lambda: self.kernels.arc_coefficients(graph, slots(edge_values)), self.fixed
+                "arcs", graph, lambda: self.kernels.arc_coefficients(graph, slots(edge_values))
             )
-        return made
+            return made
+
+        def room() -> tuple[Any, Call]:
+            given = slots(edge_values)
+            left, scale = self.kernels.arc_coefficients_call(graph, given)
+
+            def call() -> None:
+                given[:-1] = edge_values[0]
+                scale()
+
+            return left, call
+
+        left: tuple[Tensor, Tensor, Tensor] = self.filled("arcs", graph, room, edge_values)
+        return left
 
     def picked(self, block: Block, adjacency: Tensor) -> Tensor:
         """Of all arcs' coefficients those of a layer; made once where values are fixed."""
-        if block.arcs is None:
-            return adjacency
-        made: Tensor = self.once("picked", block, partial(adjacency.index_select, 0, block.arcs), self.fixed)
-        return made
+        return adjacency if block.arcs is None else self.selected("picked", block, adjacency, block.arcs)
 
     def transposed(self, block: Block, values: Tensor) -> Csr:
         """A block with these values of its arcs, the other way round."""
         if block.mirrored:
             return *self.arcs_of(block), values
-        order = partial(values.index_select, 0, block.transpose)
         there = self.once("transposed", block, lambda: as_given((block.transposed_rowptr, block.transposed_col)))
-        return *there, self.once("turned", block, order, self.fixed)
+        return *there, self.selected("turned", block, values, block.transpose)
+
+    def selected(self, what: str, of: Block | Features, values: Tensor, places: Tensor) -> Tensor:
+        """Values at these places; made once where edge values are fixed."""
+        if self.fixed:
+            kept: Tensor = self.once(what, of, partial(values.index_select, 0, places))
+            return kept
+
+        def made() -> tuple[Tensor, Call]:
+            out = values.new_empty(len(places))
+            return out, partial(torch.index_select, values, 0, places, out=out)
+
+        there: Tensor = self.filled(what, of, made, values)
+        return there
 
     def arcs_of(self, block: Block) -> tuple[Any, Any]:
         """Where the rows of a block begin, and their columns."""
@@ -145,12 +173,20 @@ class CompiledGCN(GCN):
         kept: Csr = self.once("transposed", x, made)
         return kept
 
-    def once(self, what: str, of: Block | Features, make: Callable[[], Any], kept: bool = True) -> Any:
-        """What is made of a graph or of features, which is kept if it stays the same."""
+    def filled(self, what: str, of: Any, make: Callable[[], tuple[Any, Call]], *given: Any) -> Any:
+        """What a call leaves. `make` makes room for it and the call; both are kept where passes come again."""
+        left, call = self.once(what, of, make, *given, kept=self.again)
+        call()
+        return left
+
+    def once(self, what: str, of: Any, make: Callable[[], Any], *given: Any, kept: bool = True) -> Any:
+        """What is made of a graph or of features, and of what else is given; made anew where that is something else, or
+        somewhere else in memory."""
         if not kept:
             return make()
-        if (what, id(of)) not in self._kept:
-            self._kept[what, id(of)] = of, make()
+        at = [each.data_ptr() if isinstance(each, Tensor) else id(each) for each in given]
+        if (what, id(of)) not in self._kept or self._kept[what, id(of)][0] != at:
+            self._kept[what, id(of)] = at, make(), (of, given)  # held, so that nothing else gets their places
         return self._kept[what, id(of)][1]
 
 
@@ -169,10 +205,10 @@ class AggregatedFeatures(Features):
         return AggregatedFeatures(self._base.columns(kept), self._block, self._compiled)
 
     def summed(self, arcs: Tensor, fixed: bool) -> Tensor:
-        """The sums' values from those of arcs; made once where arcs are `fixed`."""
-        sums = self.sums.of(arcs) if self._kept is None else self._kept
-        self._kept = sums if fixed else None
-        return sums
+        """The sums' values from those of arcs, which overwrite the last ones; made once where arcs are `fixed`."""
+        if self._kept is None or not fixed:
+            self._kept = self.sums.of(arcs, self._kept)
+        return self._kept
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -223,35 +259,38 @@ class Layer:
     """A first layer: features of its sources are multiplied by a weight and summed along its arcs."""
 
     def __init__(self, x: Features, block: Block, gcn: CompiledGCN) -> None:
-        self._x, self._block, self._gcn, self._kernels = x, block, gcn, gcn.kernels
+        """The network keeps its layers, so they do not hold it."""
+        self._x, self._block, self._kernels = x, block, gcn.kernels
         self.inner = gcn.arcs_of(block)
         """Of whose entries the values have gradients."""
 
-    def inputs(self, arcs: Tensor) -> Csr:
+    def inputs(self, gcn: CompiledGCN, arcs: Tensor) -> Csr:
         """Xᵀ in stretches; empty, with numbers like those of arcs, where its product is left to `weight_gradient`."""
         if in_blocks(self._x):
-            return self._gcn.transposed_features(self._x)
+            return gcn.transposed_features(self._x)
         none = self.inner[1][:0]
         return none.reshape(0, 0), none, arcs[:0]
 
-    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
-        """Units [T, H] after ReLU from the weight [F, H] and the values of arcs, and what they are sums of, in
-        blocks."""
+    def units(self, gcn: CompiledGCN, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[tuple[Tensor, Tensor], Call]:
+        """Room for units [T, H] after ReLU, from the weight [F, H] and the values of arcs, and for what they are sums
+        of, in blocks; and the call that fills it."""
         x, (rowptr, col) = self._x, self.inner
         hidden, size = weight.new_empty(self._block.targets, weight.shape[1]), len(col) * weight.shape[1]
         if in_blocks(x):
             z = self._kernels.blocks(x.shape[0], weight)
-            parts = *self._gcn.csr(x), weight, z, rowptr, col, arcs, hidden
-            self._kernels.together("stem", *parts, size=size + x.nnz * weight.shape[1])
-        else:
-            given = x.product(weight.unsqueeze(0))[0]
-            z = self._kernels.blocks(len(given), weight)
-            self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=size)
-        return hidden, z
+            parts = *gcn.csr(x), weight, z, rowptr, col, arcs, hidden
+            return (hidden, z), self._kernels.call("stem", *parts, size=size + x.nnz * weight.shape[1])
+        z = self._kernels.blocks(x.shape[0], weight)
 
-    def turned(self, arcs: Tensor) -> Csr:
+        def call() -> None:
+            given = x.product(weight.unsqueeze(0))[0]
+            self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=size)
+
+        return (hidden, z), call
+
+    def turned(self, gcn: CompiledGCN, arcs: Tensor) -> Csr:
         """The layer's arcs the other way round; empty where X is summed along them."""
-        return self._gcn.transposed(self._block, arcs)
+        return gcn.transposed(self._block, arcs)
 
     def weight_gradient(self, of_weight: Tensor) -> Tensor:
         """[1, F, H], from what `backward` leaves."""
@@ -282,13 +321,13 @@ class _Ready(Layer):
         sources = gcn.once("sources", block, lambda: as_given(x.places.index_select(0, block.col)))
         self.inner = rowptr, sources
 
-    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
+    def units(self, gcn: CompiledGCN, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[tuple[Tensor, Tensor], Call]:
         (rowptr, col), z, given = self.inner, self._z, weight[:0]
         hidden = weight.new_empty(self._block.targets, weight.shape[1])
         if not self._blocked:
             z, given = self._kernels.blocks(z.shape[1], weight), z[0]
-        self._kernels.together("along", rowptr, col, arcs, z, given, hidden, size=len(col) * weight.shape[1])
-        return hidden, z
+        parts = rowptr, col, arcs, z, given, hidden
+        return (hidden, z), self._kernels.call("along", *parts, size=len(col) * weight.shape[1])
 
 
 class _Summed(Layer):
@@ -299,20 +338,22 @@ class _Summed(Layer):
         self._features, self.inner = x, as_given((x.sums.rowptr, x.sums.col))
         self._sums = x.sums.col  # what they are follows
 
-    def inputs(self, arcs: Tensor) -> Csr:
+    def inputs(self, gcn: CompiledGCN, arcs: Tensor) -> Csr:
         bounds, col, order = self._features.transposed
-        values = self._gcn.once("turned", self._x, lambda: self._sums.index_select(0, order), self._gcn.fixed)
-        return bounds, col, values
+        return bounds, col, gcn.selected("turned sums", self._x, self._sums, order)
 
-    def units(self, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[Tensor, Tensor]:
-        self._sums = self._features.summed(arcs, self._gcn.fixed)
+    def units(self, gcn: CompiledGCN, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[tuple[Tensor, Tensor], Call]:
         hidden, kept = weight.new_empty(self._block.targets, weight.shape[1]), self._kernels.blocks(len(weight), weight)
-        kept = kept if scored else kept[:0]
-        parts = *self.inner, self._sums, weight, kept, kept[:0], hidden, True
-        self._kernels.together("product", *parts, size=len(self._sums) * weight.shape[1])
-        return hidden, kept
+        kept, summed, fixed = kept if scored else kept[:0], self._features.summed, gcn.fixed
 
-    def turned(self, arcs: Tensor) -> Csr:
+        def call() -> None:
+            self._sums = summed(arcs, fixed)
+            parts = *self.inner, self._sums, weight, kept, kept[:0], hidden, True
+            self._kernels.together("product", *parts, size=len(self._sums) * weight.shape[1])
+
+        return (hidden, kept), call
+
+    def turned(self, gcn: CompiledGCN, arcs: Tensor) -> Csr:
         none = self.inner[1][:0]
         return none, none, arcs[:0]
 
@@ -343,44 +384,87 @@ def in_blocks(x: Features) -> bool:
     return type(x) is Features and x.sparse and x.sparse_gradient
 
 
+class Head:
+    """The second layer of a pass, and the gradients of both, with room for what they leave."""
+
+    def __init__(
+        self, stem: Stem, graph: GraphBatch, values: Tensor, second: Tensor, dropout: Dropout | None, gcn: CompiledGCN
+    ) -> None:
+        """`values` of the second layer's arcs, in `graph`, and its weight [1, H, C]."""
+        hidden, self._block, self._graph, self._kernels = stem.hidden, graph.layer(1), graph, gcn.kernels
+        self._nodes, self._p, self._whole = graph.layer(0).nodes, gcn.chain[0].dropout, gcn.drawn(0)
+        self._drawn, self.scale = None, 1.0
+        if dropout is not None:
+            key, units = dropout.drawing(0)
+            self.scale, self._key = 1.0 / (1.0 - self._p), key.clone()
+            self._drawn = gcn.kernels.drawing(hidden, self._key, units, self._nodes, self._p, self._whole)
+        self._values, self._narrow = values, hidden.new_empty(second.shape[2], second.shape[1])  # [C, H]
+        self._left = hidden if dropout is None else torch.empty_like(hidden)
+        self._z = hidden.new_empty(len(hidden), len(self._narrow))
+        self._out = hidden.new_empty(1, self._block.targets, len(self._narrow))
+        parts = self._narrow, self._left, self._z, self._block.rowptr, self._block.col32, values, self._out[0]
+        given = hidden if self._drawn else self._left, *(self._drawn or not_drawn(hidden))
+        self._call = gcn.kernels.call("head", *given, *parts, size=len(self._narrow) * hidden.numel())
+        self._back: Call | None = None
+
+    def outputs(self, hidden: Tensor, second: Tensor, dropout: Dropout | None) -> Tensor:
+        """[1, T, C] from hidden units and the second weight, where they were when room was made."""
+        self._narrow.copy_(second[0].t())
+        if dropout is not None and self._drawn is None:
+            self._left.copy_(dropout(hidden.unsqueeze(0), self._nodes, 0, self._p, self._whole)[0])
+        elif dropout is not None:
+            self._key.copy_(dropout.drawing(0)[0])
+        self._call()
+        return self._out
+
+    def gradients(
+        self, gcn: CompiledGCN, grad: Tensor, stem: Stem, scored: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of both weights and, if they are `scored`, of the edges, from that of the outputs."""
+        layer, block, picked = stem.layer, self._block, stem.picked
+        matrices = gcn.transposed(block, self._values), layer.turned(gcn, picked), layer.inputs(gcn, picked)
+        if self._back is None:
+            self._make_room(stem, scored, *matrices)
+        assert self._back is not None
+        self._grad.copy_(grad[0])
+        self._back()
+        of_weights = layer.weight_gradient(self._of_first), self._of_second.unsqueeze(0)
+        if not scored:
+            return *of_weights, None
+        of_arcs = scatter_arcs(self._graph.layer(0), layer.arc_gradient(self._of_inner), self._graph.num_arcs)
+        of_arcs = of_arcs.add_(scatter_arcs(block, self._of_outer, self._graph.num_arcs))
+        _, unscaled, roots = stem.arcs
+        made = partial(gcn.kernels.slot_gradient_call, self._graph, unscaled, roots, of_arcs)
+        of_slots = gcn.filled("slots", self._graph, made, of_arcs, unscaled, roots)
+        return *of_weights, of_slots[:-1].unsqueeze(0)
+
+    def _make_room(self, stem: Stem, scored: bool, outer: Csr, turned: Csr, inputs: Csr) -> None:
+        """And the call that fills it."""
+        left, layer, block, kernels = self._left, stem.layer, self._block, self._kernels
+        units, (rowptr, col) = left.shape[1], layer.inner
+        of_hidden, of_sources = kernels.room(left, stem.z, scored, max(0, len(turned[0]) - 1))
+        self._grad = self._out.new_empty(self._out.shape[1:])
+        self._of_first, self._of_second = left.new_empty(layer.rows, units), left.new_empty(units, len(self._narrow))
+        self._of_outer, self._of_inner = left.new_empty(scored * block.num_arcs), left.new_empty(scored * len(col))
+        self._back = kernels.call(
+            "backward",
+            *(self._grad, outer),
+            *(torch.empty_like(self._z), self._narrow, left, left.new_tensor([self.scale]), self._of_second),
+            *(turned, of_hidden, of_sources, inputs, self._of_first),
+            *((block.rowptr, block.col32), self._z, self._of_outer, (rowptr, col), stem.z, self._of_inner),
+            size=units * (len(col) + layer.entries),
+        )
+
+
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, first: Tensor, second: Tensor, edge_values: Tensor, *given: Any) -> Tensor:
-        """`given` are hidden units, what drops elements of them and scales the others, what the stem left, the graph
-        and the GCN."""
-        hidden, drawing, ctx.scale, stem, graph, gcn = given
-        block, narrow = graph.layer(1), second[0].t().contiguous()  # [C, H]
-        left = torch.empty_like(hidden) if len(drawing[-1]) else hidden
-        values, z = gcn.picked(block, stem.arcs[0]), hidden.new_empty(len(hidden), len(narrow))
-        out: Tensor = z.new_empty(1, block.targets, len(narrow))
-        parts = narrow, left, z, block.rowptr, block.col32, values, out[0]
-        gcn.kernels.together("head", hidden, *drawing, *parts, size=len(narrow) * hidden.numel())
-        ctx.graph, ctx.gcn, ctx.stem = graph, gcn, stem
-        ctx.save_for_backward(narrow, left, values, z)
-        return out
+        """`given` are what the stem left, what drops hidden units, the second layer and the GCN."""
+        ctx.stem, dropout, ctx.head, ctx.gcn = given
+        head: Head = ctx.head
+        return head.outputs(ctx.stem.hidden, second, dropout)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (narrow, left, values, z), stem, graph = ctx.saved_tensors, ctx.stem, ctx.graph
-        gcn: CompiledGCN = ctx.gcn
-        block, layer, kernels, scored = graph.layer(1), stem.layer, gcn.kernels, ctx.needs_input_grad[2]
-        units, (rowptr, col), turned = left.shape[1], layer.inner, layer.turned(stem.picked)
-        of_hidden, of_sources = kernels.room(left, stem.z, scored, max(0, len(turned[0]) - 1))
-        of_first, of_second = left.new_empty(layer.rows, units), left.new_empty(units, len(narrow))
-        of_outer, of_inner = left.new_empty(scored * block.num_arcs), left.new_empty(scored * len(col))
-        kernels.together(
-            "backward",
-            *(grads[0][0].contiguous(), gcn.transposed(block, values)),
-            *(torch.empty_like(z), narrow, left, left.new_tensor([ctx.scale]), of_second),
-            *(turned, of_hidden, of_sources, layer.inputs(stem.picked), of_first),
-            *((block.rowptr, block.col32), z, of_outer, (rowptr, col), stem.z, of_inner),
-            size=units * (len(col) + layer.entries),
-        )
-        of_weights = layer.weight_gradient(of_first), of_second.unsqueeze(0)
-        if not scored:
-            return *of_weights, *(None,) * 7
-        of_arcs = scatter_arcs(graph.layer(0), layer.arc_gradient(of_inner), graph.num_arcs)
-        of_arcs = of_arcs.add_(scatter_arcs(block, of_outer, graph.num_arcs))
-        _, unscaled, roots = stem.arcs
-        of_slots = kernels.slot_gradient(graph, unscaled, roots, of_arcs)
-        return *of_weights, of_slots[:-1].unsqueeze(0), *(None,) * 6
+        head: Head = ctx.head
+        return *head.gradients(ctx.gcn, grads[0], ctx.stem, ctx.needs_input_grad[2]), *(None,) * 4

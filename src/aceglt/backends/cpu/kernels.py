@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,9 +115,13 @@ class CompiledKernels(Kernels):
 
     def together(self, kernel: str, *arguments: Any, size: int) -> None:
         """Run a kernel of `compiled_gcn`, whose threads divide its work themselves (see `Workers.together`)."""
+        self.call(kernel, *arguments, size=size)()
+
+    def call(self, kernel: str, *arguments: Any, size: int) -> Callable[[], None]:
+        """What runs such a kernel, each time on what is in these arguments then."""
         from aceglt.backends.cpu import compiled_gcn
 
-        self.workers.together(getattr(compiled_gcn, kernel), *map(as_given, arguments), size=size)
+        return partial(self.workers.together, getattr(compiled_gcn, kernel), *map(as_given, arguments), size=size)
 
     # Random draws
 
@@ -172,7 +175,7 @@ class CompiledKernels(Kernels):
             return None
         rows = torch.arange(len(h)) if rows is None else rows
         factors = torch.tensor([1.0 / (1.0 - drop), 0.0], dtype=h.dtype)
-        return _unsigned(key)[0], rows, width // 4, columns, rng.threshold(drop), factors
+        return _unsigned(key), rows, width // 4, columns, rng.threshold(drop), factors
 
     # Products
 
@@ -321,20 +324,35 @@ class CompiledKernels(Kernels):
     def arc_coefficients(self, batch: GraphBatch, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[A] arcs' values from those of slots, scaled by the inverse roots of both ends' sums of magnitudes; also the
         values unscaled, and the roots [S·N]."""
+        left, call = self.arc_coefficients_call(batch, slots)
+        call()
+        return left
+
+    def arc_coefficients_call(
+        self, batch: GraphBatch, slots: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Callable[[], None]]:
+        """Room for these, and the call that fills it."""
         values, root = slots.new_empty(batch.num_arcs), slots.new_empty(len(batch.rowptr) - 1)
         out, weight = torch.empty_like(values), _arc_weights(batch, slots)
         arcs, size = (batch.rowptr, batch.col32, batch.slot32), _PASSES * batch.num_arcs
-        self.together("coefficients", *arcs, slots, weight, values, root, self.prefetched(slots), out, size=size)
-        return out, values, root
+        given = *arcs, slots, weight, values, root, self.prefetched(slots), out
+        return (out, values, root), self.call("coefficients", *given, size=size)
 
     def slot_gradient(self, batch: GraphBatch, values: Tensor, root: Tensor, grad: Tensor) -> Tensor:
         """Of the slots, from that of what `arc_coefficients` returned first."""
-        at_target, at_source, grad = torch.empty_like(root), torch.empty_like(root), grad.contiguous()
+        left, call = self.slot_gradient_call(batch, values, root, grad.contiguous())
+        call()
+        return left
+
+    def slot_gradient_call(
+        self, batch: GraphBatch, values: Tensor, root: Tensor, grad: Tensor
+    ) -> tuple[Tensor, Callable[[], None]]:
+        """Room for that, and the call that fills it."""
+        at_target, at_source = torch.empty_like(root), torch.empty_like(root)
         out, weight = root.new_empty(len(batch.arcs_of_slot)), _arc_weights(batch, values)
         arcs = batch.rowptr, batch.row, batch.col32, values, weight, root, grad, at_target, at_source
         ahead, size = self.prefetched(grad), _PASSES * batch.num_arcs
-        self.together("coefficient_gradients", *arcs, batch.arcs_of_slot, ahead, out, size=size)
-        return out
+        return out, self.call("coefficient_gradients", *arcs, batch.arcs_of_slot, ahead, out, size=size)
 
 
 class Sums:
@@ -355,16 +373,16 @@ class Sums:
         self.rowptr, self.col = torch.from_numpy(there.indptr), torch.from_numpy(there.indices)
         self._places = there.indptr, there.indices, x.shape[1]
 
-    def of(self, values: Tensor) -> Tensor:
-        """The product's entries, from the matrix's."""
-        return self._filled("sums", values, len(self.col))
+    def of(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product's entries, from the matrix's; in `out`, if that is given."""
+        return self._filled("sums", values, values.new_empty(len(self.col)) if out is None else out)
 
     def gradient(self, grad: Tensor) -> Tensor:
         """Of the matrix's entries, from that of the product's."""
-        return self._filled("sum_gradients", grad, len(self._matrix[1]))
+        return self._filled("sum_gradients", grad, grad.new_empty(len(self._matrix[1])))
 
-    def _filled(self, kernel: str, given: Tensor, entries: int) -> Tensor:
-        out, (rowptr, col) = given.new_empty(entries), self._matrix
+    def _filled(self, kernel: str, given: Tensor, out: Tensor) -> Tensor:
+        rowptr, col = self._matrix
         size = len(col) * len(self._x[1]) // max(1, len(self._x[0]) - 1)
         self._run(kernel, rowptr, rowptr, col, given, *self._x, self._places, out, size=size)
         return out
@@ -510,7 +528,7 @@ def _array(tensor: Tensor) -> Any:
 def not_drawn(like: Tensor) -> Drawing:
     """Nothing is dropped."""
     none = torch.empty(0, dtype=torch.int64)
-    return np.uint64(0), none, 1, none, 0, like.new_empty(0)
+    return _unsigned(none), none, 1, none, 0, like.new_empty(0)
 
 
 def as_given(argument: Any) -> Any:

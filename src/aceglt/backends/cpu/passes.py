@@ -33,7 +33,14 @@ class Shared:
         if these are a GCN's."""
         blocks = None if gcn is None else gcn.product(self.features, weight)
         of_all, blocked = self.features.product(weight) if blocks is None else blocks, blocks is not None
-        return ReadyFeatures(train, of_all, self.train, blocked), ReadyFeatures(val, of_all, self.val, blocked)
+
+        def made() -> tuple[Features, Features]:
+            return ReadyFeatures(train, of_all, self.train, blocked), ReadyFeatures(val, of_all, self.val, blocked)
+
+        if gcn is None:
+            return made()
+        ready: tuple[Features, Features] = gcn.once("ready", self, made, of_all, train, val, kept=gcn.again)
+        return ready
 
 
 def shared(fields: Fields, train: Site, val: Site, apart: float) -> Shared | None:
