@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from threading import Event, current_thread
+from threading import Event, Lock, current_thread
 from typing import Any
 
 import pytest
@@ -14,9 +14,9 @@ from samples import random_masks, tiny_problem
 
 from aceglt.backbones import build
 from aceglt.backends import Cpu
-from aceglt.backends.base import ScoreTraining
+from aceglt.backends.base import Observer, ScoreTraining
 from aceglt.backends.cpu.elements import Thresholds
-from aceglt.backends.cpu.workers import Spare, Workers
+from aceglt.backends.cpu.workers import Spare, Workers, side_by_side, under_way
 from aceglt.config import Training
 from aceglt.errors import TrainingError
 from aceglt.numerics import rng
@@ -108,6 +108,51 @@ def test_an_interruption_ends_all_groups_at_once(two_threads: None) -> None:
         trained(epochs=10_000, observer=listener)
     assert len(listener.epochs) == 5
     assert torch.get_num_threads() == 2
+
+
+def test_a_training_that_is_left_over_takes_turns_with_the_others() -> None:
+    running, started, most, lock = set[int](), set[int](), 0, Lock()
+    others: list[int] = []  # how many had started when each ended
+
+    def train(group: int, turns: Observer) -> int:
+        nonlocal most
+        for epoch in range(1, 1_000_000):
+            with lock:
+                running.add(group)
+                started.add(group)
+                most, all_there = max(most, len(running)), len(started) == 3
+                running.discard(group)
+            turns.on_epoch(epoch, 1_000_000, 1, float)
+            if all_there:
+                break
+        others.append(len(started))
+        return group
+
+    assert side_by_side(train, [0, 1, 2], None, threads=2) == [0, 1, 2]
+    assert others == [3, 3, 3]
+    assert most <= 2
+
+
+def test_an_error_ends_trainings_that_wait_for_their_turn() -> None:
+    ended: list[int] = []
+
+    def train(group: int, turns: Observer) -> None:
+        for epoch in range(1, 1_000_000):
+            if epoch == 40 and group == 1:
+                raise TrainingError("it diverged")
+            turns.on_epoch(epoch, 1_000_000, 1, float)
+        ended.append(group)
+
+    with pytest.raises(TrainingError, match="it diverged"):
+        side_by_side(train, [0, 1, 2], None, threads=2)
+    assert ended == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "threads", "together"), [(1, 2, 1), (2, 2, 2), (3, 2, 3), (9, 2, 3), (10, 2, 2), (10, 4, 6)]
+)
+def test_as_many_are_under_way_as_leave_no_thread_without_work(groups: int, threads: int, together: int) -> None:
+    assert under_way(groups, threads) == together
 
 
 def test_a_run_that_diverges_ends_the_others_with_its_error(two_threads: None) -> None:

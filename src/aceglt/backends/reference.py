@@ -73,7 +73,7 @@ class Reference:
         return at_once or runs
 
     def side_by_side(self, backbone: Backbone, graph: Graph, groups: int) -> int:
-        """How many groups are trained at the same time; 0 where one follows the other."""
+        """How many groups are in training at the same time; 0 where one follows the other."""
         return 0
 
     def train(

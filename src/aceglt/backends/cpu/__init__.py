@@ -15,7 +15,7 @@ from aceglt.backends.cpu.elements import AliveElements, CompiledElements, Thresh
 from aceglt.backends.cpu.gcn import CompiledGCN, serves
 from aceglt.backends.cpu.kernels import CompiledKernels, described
 from aceglt.backends.cpu.passes import CpuPasses, narrowed, narrows
-from aceglt.backends.cpu.workers import Spare, side_by_side
+from aceglt.backends.cpu.workers import Spare, side_by_side, under_way
 from aceglt.backends.fields import Fields, Passes
 from aceglt.backends.layers import of_the_paper, ordered
 from aceglt.backends.reference import PlainElements, Reference
@@ -83,14 +83,16 @@ class Cpu(Reference):
         widths = backbone.aggregation_widths
         width = max(widths, default=0) if of_the_paper(backbone) or not backbone.chain else sum(widths)
         size = graph.num_nodes * width + graph.num_edges * graph.arcs_per_edge + backbone.prunable.size
-        return 0 if size > self.thresholds.small or not backbone.batched else min(groups, torch.get_num_threads())
+        alone = size > self.thresholds.small or not backbone.batched
+        return 0 if alone else under_way(groups, torch.get_num_threads())
 
     def train(
         self, groups: Sequence[slice], train: Train[Result], observer: Observer | None, workers: int
     ) -> list[Result]:
         if not workers:
             return super().train(groups, train, observer, workers)
-        with closing(Spare(torch.get_num_threads(), self.kernels.workers)) as spare:
+        threads = torch.get_num_threads()
+        with closing(Spare(threads, self.kernels.workers)) as spare:
             self._spare = spare
 
             def train_one(group: slice, observer: Observer | None) -> Result:
@@ -98,6 +100,6 @@ class Cpu(Reference):
                     return train(group, observer)
 
             try:
-                return side_by_side(train_one, groups, observer, workers)
+                return side_by_side(train_one, groups, observer, threads)
             finally:
                 self._spare = None

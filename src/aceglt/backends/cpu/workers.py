@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -20,8 +21,10 @@ from aceglt.backends.base import Observer
 Group = TypeVar("Group")
 Result = TypeVar("Result")
 
+_TURN = 25  # epochs, after which what a training reads is in the cache for long enough
 _PIECES = 4  # of a kernel's work for each thread
 _SETTING = Lock()
+_NO_GATE = np.zeros(2, np.int64)  # for one thread, which meets nobody
 
 
 def one_thread() -> None:
@@ -110,14 +113,17 @@ class Workers:
     def together(self, kernel: Callable[..., None], *arguments: Any, size: int = 0) -> None:
         """Run a kernel that divides its own work: each thread calls it with its rank, how many there are, and a gate
         at which they meet. `size` the operations in all."""
-        gate, helpers, ranks = np.zeros(2, np.int64), list[Future[None]](), 1
+        wanted = (
+            max(torch.get_num_threads(), self.lent if size >= self.worth else 1) if size >= self.together_from else 1
+        )
+        more = self._reserve(wanted - 1) if wanted > 1 else 0
+        if not more:
+            return kernel(0, 1, _NO_GATE, *arguments)
+        gate, helpers = np.zeros(2, np.int64), list[Future[None]]()
         try:
-            if size >= self.together_from:
-                wanted = max(torch.get_num_threads(), self.lent if size >= self.worth else 1)
-                ranks += self._reserve(wanted - 1)
-            for rank in range(1, ranks):
-                helpers.append(self._team.submit(_as_one, kernel, rank, ranks, gate, arguments))
-            _as_one(kernel, 0, ranks, gate, arguments)
+            for rank in range(1, 1 + more):
+                helpers.append(self._team.submit(_as_one, kernel, rank, 1 + more, gate, arguments))
+            _as_one(kernel, 0, 1 + more, gate, arguments)
         except BaseException:
             gate[1] = 1  # nobody waits for a thread that never began
             raise
@@ -125,9 +131,10 @@ class Workers:
             try:
                 wait_for(helpers)
             finally:
-                self._reserve(1 - ranks)
+                self._reserve(-more)
         for helper in helpers:
             helper.result()
+        return None
 
     def _reserve(self, threads: int) -> int:
         """As many threads as there are, at most, of those that begin at once; a negative number gives them back."""
@@ -234,21 +241,34 @@ class Spare:
             self._workers.awaited = self._beside > 0
 
 
+def under_way(groups: int, threads: int) -> int:
+    """How many groups are best in training at once: one for each thread, and those that would be left over when threads
+    are dealt out evenly, so that none waits while the last ones are trained."""
+    return groups if groups <= threads else threads + groups % threads
+
+
 def side_by_side(
-    train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, workers: int
+    train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, threads: int
 ) -> list[Result]:
-    """The results of training each group, `workers` at a time, with one thread each, so that results are bitwise the
-    same whatever else is trained.
+    """The results of training each group, with one thread each, so that results are bitwise the same whatever else is
+    trained. Where more are under way than there are threads, they take turns.
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
-    turns, pool = _Turns(observer), begun(workers)
+    turns, more = _Turns(observer, threads), under_way(len(groups), threads) - threads
+    pools = [begun(count) for count in (more, min(len(groups), threads)) if count > 0]  # the first are left over
+
+    def in_turn(group: Group) -> Result:
+        with turns.turn():
+            return train(group, turns)
+
     try:
-        trainings = [pool.submit(train, group, turns) for group in groups]
+        trainings = [pools[0 if number < more else -1].submit(in_turn, group) for number, group in enumerate(groups)]
         wait_for(trainings, return_when=FIRST_EXCEPTION)
     finally:  # also when this thread is interrupted
         turns.over = True
-        pool.shutdown(cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
     for training in trainings:
         if not training.cancelled() and not isinstance(training.exception(), _Over):
             training.result()  # raises what ended the others
@@ -260,10 +280,21 @@ class _Over(Exception):  # noqa: N818
 
 
 class _Turns:
-    """Lets the threads tell the observer one at a time, and ends them when it is over."""
+    """Lets some threads train at a time, in turns of a few epochs, and one of them tell the observer; ends them when it
+    is over."""
 
-    def __init__(self, observer: Observer | None) -> None:
+    def __init__(self, observer: Observer | None, at_once: int) -> None:
         self._observer, self._lock, self.over = observer, Lock(), False
+        self._free, self._queue = at_once, deque[Lock]()  # of those that wait, each with a lock that is held
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Inside, a training is under way."""
+        self._take()
+        try:
+            yield
+        finally:
+            self._give()
 
     def on_epoch(self, epoch: int, epochs: int, runs: int, best: Callable[[], float]) -> None:
         with self._lock:
@@ -275,3 +306,23 @@ class _Turns:
             except BaseException:
                 self.over = True
                 raise
+        if self._queue and epoch % _TURN == 0:
+            self._give()
+            self._take()
+
+    def _take(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            mine = Lock()
+            mine.acquire()
+            self._queue.append(mine)
+        mine.acquire()
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
