@@ -368,6 +368,14 @@ def test_methods_are_summed_up_by_what_choosing_costs_and_what_it_gains_over_den
     assert default == "| ACE, teacher (default) | 180 | +4.00 | … |"  # of the levels above 30 %
 
 
+def test_a_method_with_few_cells_does_not_narrow_the_summary_of_the_others() -> None:
+    same, better = [0.80] * 5, [0.84] * 5
+    both = [result("ugs", [same, better, better], axis) for axis in ("model", "graph")]
+    found = groups([*both, result("ace", [same, same, same], variant="code")])
+    assert [line.split(" | ")[0] for line in page.cost(found).splitlines()[2:]] == ["| UGS"]
+    assert page.cost(found).endswith("| UGS | 180 | +4.00 | +4.00 |")
+
+
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
