@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,13 +15,15 @@ from samples import generator, tiny_data
 from torch import Tensor
 
 from aceglt.backbones import GCN, Dropout
-from aceglt.backends import Cpu
-from aceglt.backends.base import ScoreTraining
+from aceglt.backbones.base import Backbone
+from aceglt.backends import Cpu, Reference
+from aceglt.backends.base import ScoreTraining, Start
 from aceglt.backends.cpu.elements import Thresholds
 from aceglt.backends.cpu.gcn import AggregatedFeatures, CompiledGCN, ReadyFeatures, aggregated
 from aceglt.backends.cpu.kernels import CompiledKernels, Sums
 from aceglt.backends.cpu.passes import Shared
 from aceglt.backends.cpu.workers import Workers
+from aceglt.backends.reference import PlainElements
 from aceglt.config import Training
 from aceglt.numerics import rng
 from aceglt.numerics.batch import GraphBatch
@@ -25,6 +31,7 @@ from aceglt.numerics.kernels import PLAIN, Kernels
 from aceglt.numerics.masks import Counts, Masks
 from aceglt.problems.base import Problem
 from aceglt.training.fit import Fit, fit
+from aceglt.training.partitions import Parts
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("double")
@@ -298,3 +305,94 @@ def test_a_graph_with_other_values_does_not_see_what_was_kept() -> None:
     doubled = free.stem(weights, graph, 2.0 * alive, tiny.features)
     assert torch.equal(first.picked, again.picked)
     assert not torch.equal(first.picked, doubled.picked)
+
+
+@pytest.mark.parametrize("drop", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("field", [False, True], ids=["all nodes", "a field"])
+@KINDS
+def test_a_pass_in_the_room_of_the_last_is_that_of_plain_torch(kind: dict[str, bool], field: bool, drop: bool) -> None:
+    """Weights and edges change in place, as in a training; what the first pass gave stays what it was."""
+    for made in (problem(**kind, sparse=sparse) for sparse in (False, True)):
+        plain = GCN(made.x.shape[1], made.out_features, 8)
+        passing = CompiledGCN(plain, COMPILED, reuses=True)
+        graph = made.graph.batch(torch.ones(1, made.graph.num_edges, dtype=torch.bool), True, COMPILED)
+        x, read = made.features.using(COMPILED), made.reads("val")
+        if field and read is not None:
+            graph, x = graph.within(made.graph.field(read, 2)), x.rows(made.graph.field(read, 2).nodes)
+        weights = {name: part.clone() for name, part in plain.prunable.split(plain.init((3,)).prunable).items()}
+        edges = torch.rand(1, made.graph.num_edges, generator=generator(2)).add_(0.2)
+        given: list[Tensor] = []
+        for step in range(3):
+            leaves = {name: part.detach().requires_grad_() for name, part in weights.items()}
+            values = edges.detach().requires_grad_()
+            both = []
+            for network in (passing, plain):
+                dropout = Dropout(rng.fold(KEY, step), COMPILED) if drop else None
+                outputs = network.head(leaves, graph, network.stem(leaves, graph, values, x), dropout)
+                loss = (outputs * torch.rand(outputs.shape, generator=generator(step))).sum()
+                both.append([outputs, *torch.autograd.grad(loss, [*leaves.values(), values])])
+            same([part.detach() for part in both[0]], [part.detach() for part in both[1]])
+            given.append(both[0][0])
+            for part in (*weights.values(), edges):
+                part.mul_(0.9)
+        assert not torch.equal(given[0], given[1])
+        assert not torch.equal(given[1], given[2])
+
+
+class Keeping(PlainElements):
+    """Keeps the last gradients, as a method of one's own may, and says how far the next ones are from them."""
+
+    def __init__(self, backbone: Backbone, start: Start, runs: slice, changes: list[float]) -> None:
+        super().__init__(backbone, start)
+        self._last: list[Tensor] = []
+        self._changes = changes
+
+    def update(self, grads: Mapping[str, Tensor], edges: Tensor | None) -> None:
+        assert edges is not None
+        parts = [*grads.values(), edges]
+        self._changes += [float((part - last).norm()) for part, last in zip(parts, self._last, strict=False)]
+        self._last = parts
+        super().update(grads, edges)
+
+
+def test_elements_of_a_method_may_keep_gradients() -> None:
+    made = problem(sparse=True)
+    backbone, found = GCN(made.x.shape[1], made.out_features, 8), []
+    masks = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
+    scoring = replace(SCORING, weights=False)
+    for backend in (Reference(), Cpu(COMPILED)):
+        changes: list[float] = []
+        given = backbone.init((3,)), masks, 4, Training(lr=0.05, weight_decay=0.0), KEY
+        elements = partial(Keeping, changes=changes)
+        fit(made, backbone, *given, scoring=scoring, backend=backend, elements=elements)
+        found.append(changes)
+    assert min(found[0]) > 0
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@each_scoring
+def test_nothing_of_a_training_is_left_when_it_is_over(
+    scoring: ScoreTraining | None, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks: list[weakref.ref[Backbone]] = []
+    network = Cpu.network
+
+    def seen(self: Cpu, *given: Any) -> Backbone:
+        made = network(self, *given)
+        networks.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(Cpu, "network", seen)
+    made = problem(sparse=True)
+    backbone = GCN(made.x.shape[1], made.out_features, 8)
+    masks = Masks.full(1, Counts(backbone.prunable.size, made.graph.num_edges))
+    given = backbone.init((3,)), masks, 3, Training(lr=0.05, weight_decay=0.0), KEY
+    gc.disable()  # which would find cycles sooner or later
+    try:
+        fit(made, backbone, *given, scoring=scoring, backend=Cpu(COMPILED), parts=Parts(partitions))
+        left = [each for each in networks if each() is not None]
+    finally:
+        gc.enable()
+    assert networks
+    assert left == []

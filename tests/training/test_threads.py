@@ -128,7 +128,7 @@ def test_a_training_that_is_left_over_takes_turns_with_the_others() -> None:
         others.append(len(started))
         return group
 
-    assert side_by_side(train, [0, 1, 2], None, threads=2) == [0, 1, 2]
+    assert side_by_side(train, [0, 1, 2], None, threads=2, more=1) == [0, 1, 2]
     assert others == [3, 3, 3]
     assert most <= 2
 
@@ -144,12 +144,12 @@ def test_an_error_ends_trainings_that_wait_for_their_turn() -> None:
         ended.append(group)
 
     with pytest.raises(TrainingError, match="it diverged"):
-        side_by_side(train, [0, 1, 2], None, threads=2)
+        side_by_side(train, [0, 1, 2], None, threads=2, more=1)
     assert ended == []
 
 
 @pytest.mark.parametrize(
-    ("groups", "threads", "together"), [(1, 2, 1), (2, 2, 2), (3, 2, 3), (9, 2, 3), (10, 2, 2), (10, 4, 6)]
+    ("groups", "threads", "together"), [(1, 2, 1), (2, 2, 2), (3, 2, 3), (9, 2, 3), (10, 2, 2), (9, 4, 5), (10, 4, 4)]
 )
 def test_as_many_are_under_way_as_leave_no_thread_without_work(groups: int, threads: int, together: int) -> None:
     assert under_way(groups, threads) == together

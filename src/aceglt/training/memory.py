@@ -125,8 +125,10 @@ class Planner:
         limit = None if runs == self._all_runs and self.runs_at_once is None else runs
         if self.problem.device.type == "cpu":
             limit = None  # each is trained by itself
-            together = choose(self.problem.device).side_by_side(self.backbone, self.problem.graph, self._all_runs)
-            runs = max(1, together) if partitions == 1 else 1
+            together, seeds = choose(self.problem.device).side_by_side, len(self.config.seeds)
+            counts = [seeds * batches for batches in range(1, self.batches + 2)]  # of trainings, and of tickets to keep
+            most = max(together(self.backbone, self.problem.graph, count) for count in counts)
+            runs = max(1, most) if partitions == 1 else 1
         needed = self.needed(runs, again, partitions)
         return Plan(limit, again, partitions, self._with_all_runs(needed), free)
 

@@ -35,6 +35,7 @@ class Cpu(Reference):
         self._fields = Fields(self.kernels)
         keep_memory()  # before threads begin, which would have arenas of their own
         self._spare: Spare | None = None  # while trainings run side by side
+        self._reuses = True
 
     @property
     def description(self) -> str:
@@ -46,21 +47,25 @@ class Cpu(Reference):
         return made
 
     def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
-        """The arcs of a training are prepared once."""
-        return Reference() if changing_arcs else self
+        """The arcs of a training are prepared once; elements of a method's own may keep gradients."""
+        if changing_arcs or not own_elements:
+            return Reference() if changing_arcs else self
+        made = copy(self)
+        made._reuses = False
+        return made
 
-    def network(self, backbone: Backbone, fixed: bool = False, again: bool = False) -> Backbone:
-        """`fixed` says that edge values stay what they are; `again` see `CompiledGCN`."""
+    def network(self, backbone: Backbone, fixed: bool = False, reuses: bool = False) -> Backbone:
+        """`fixed` and `reuses` see `CompiledGCN`."""
         if serves(backbone):
-            return CompiledGCN(backbone, self.kernels, fixed, again)
+            return CompiledGCN(backbone, self.kernels, fixed, reuses)
         return backbone if of_the_paper(backbone) else ordered(backbone, fixed)
 
     def features(self, features: Features) -> Features:
         return self._fields.features(features)
 
     def passes(self, backbone: Backbone, train: Place, val: Place, start: Start) -> CpuPasses:
-        again = not start.extra  # an objective of its own may make several passes before it takes gradients
-        network = self.network(backbone, start.scoring is None, again)
+        reuses = self._reuses and not start.extra  # an objective of its own makes several passes for a gradient
+        network = self.network(backbone, start.scoring is None, reuses)
         sites = self._fields.sites(network, train, val, start.masks.edges)
         passes = CpuPasses(network, *sites, self.kernels, spare=self._spare)
         if start.masks.runs > 1 or start.extra or not narrows(backbone):
@@ -91,8 +96,8 @@ class Cpu(Reference):
     ) -> list[Result]:
         if not workers:
             return super().train(groups, train, observer, workers)
-        threads = torch.get_num_threads()
-        with closing(Spare(threads, self.kernels.workers)) as spare:
+        threads = min(workers, torch.get_num_threads())
+        with closing(Spare(torch.get_num_threads(), self.kernels.workers)) as spare:
             self._spare = spare
 
             def train_one(group: slice, observer: Observer | None) -> Result:
@@ -100,6 +105,6 @@ class Cpu(Reference):
                     return train(group, observer)
 
             try:
-                return side_by_side(train_one, groups, observer, threads)
+                return side_by_side(train_one, groups, observer, threads, workers - threads)
             finally:
                 self._spare = None

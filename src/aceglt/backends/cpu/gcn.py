@@ -50,11 +50,12 @@ class Stem:
 class CompiledGCN(GCN):
     """A GCN whose `stem` and `head` are compiled where that is worth it."""
 
-    def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False, again: bool = False) -> None:
-        """`fixed` says that edge values stay what they are, so that what is made of them may be kept; `again` that
-        passes over the same graphs follow each other, of which nobody keeps what the last one left."""
+    def __init__(self, backbone: GCN, kernels: CompiledKernels, fixed: bool = False, reuses: bool = False) -> None:
+        """`fixed` says that edge values stay what they are, so that what is made of them may be kept; `reuses` that
+        passes over the same graphs follow each other, so that each is made in the room of the last: gradients of the
+        first weight are read before the next pass."""
         self.__dict__.update(copy(backbone).__dict__)
-        self.kernels, self.fixed, self.again = kernels, fixed, again
+        self.kernels, self.fixed, self.reuses = kernels, fixed, reuses
         self._kept: dict[tuple[str, int], tuple[list[int], Any, Any]] = {}  # by what it is and the id of what it is of
 
     def computes(self, graph: GraphBatch, weights: Weights) -> bool:
@@ -66,13 +67,14 @@ class CompiledGCN(GCN):
     def stem(self, weights: Weights, graph: GraphBatch, edge_values: Tensor, x: Features) -> Any:
         if not self.computes(graph, weights):
             return super().stem(weights, graph, edge_values, x)
-        weight, first = weights["layer0.weight"], graph.layer(0)
+        weight, first, scored = weights["layer0.weight"], graph.layer(0), edge_values.requires_grad
+        assert not (self.fixed and scored)
         with torch.no_grad():
             arcs = self.coefficients_of(graph, edge_values.detach())
             picked = self.picked(first, arcs[0])
-            layer: Layer = self.once("layer", first, lambda: layer_of(x, first, self), x, kept=self.again)
-            made = partial(layer.units, self, weight[0].detach(), picked, edge_values.requires_grad)
-            hidden, z = self.filled("units", first, made, layer, weight, picked)
+            layer: Layer = self.once("layer", first, lambda: layer_of(x, first, self), x, kept=self.reuses)
+            made = partial(layer.units, self, weight[0].detach(), picked, scored)
+            hidden, z = self.filled("units", first, made, layer, weight, picked, scored)
         return Stem(weight, edge_values, layer, arcs, picked, hidden, z)
 
     def head(self, weights: Weights, graph: GraphBatch, state: Any, dropout: Dropout | None) -> Tensor:
@@ -82,9 +84,10 @@ class CompiledGCN(GCN):
         with torch.no_grad():
             values = self.picked(graph.layer(1), state.arcs[0])
             kind = "evaluation" if dropout is None else "training"
-            made = partial(Head, state, graph, values, second, dropout, self)
-            head = self.once(kind, graph, made, state.hidden, values, second, kept=self.again)
-        result: Tensor = _Pass.apply(state.weight, second, state.edge_values, state, dropout, head, self)
+            made = partial(HeadRoom, state, graph, values, second, dropout, self)
+            given = state.hidden, values, second, state.edge_values.requires_grad
+            room = self.once(kind, graph, made, *given, kept=self.reuses)
+        result: Tensor = _Pass.apply(state.weight, second, state.edge_values, state, dropout, room, self)
         return result
 
     def product(self, x: Features, weight: Tensor) -> Tensor | None:
@@ -109,7 +112,7 @@ class CompiledGCN(GCN):
             return made
 
         def room() -> tuple[Any, Call]:
-            given = slots(edge_values)
+            given = edge_values.new_ones(edge_values.shape[1] + 1)  # the last is of self-loops
             left, scale = self.kernels.arc_coefficients_call(graph, given)
 
             def call() -> None:
@@ -175,7 +178,7 @@ class CompiledGCN(GCN):
 
     def filled(self, what: str, of: Any, make: Callable[[], tuple[Any, Call]], *given: Any) -> Any:
         """What a call leaves. `make` makes room for it and the call; both are kept where passes come again."""
-        left, call = self.once(what, of, make, *given, kept=self.again)
+        left, call = self.once(what, of, make, *given, kept=self.reuses)
         call()
         return left
 
@@ -186,6 +189,7 @@ class CompiledGCN(GCN):
             return make()
         at = [each.data_ptr() if isinstance(each, Tensor) else id(each) for each in given]
         if (what, id(of)) not in self._kept or self._kept[what, id(of)][0] != at:
+            self._kept.pop((what, id(of)), None)  # two would not be needed at once
             self._kept[what, id(of)] = at, make(), (of, given)  # held, so that nothing else gets their places
         return self._kept[what, id(of)][1]
 
@@ -204,10 +208,10 @@ class AggregatedFeatures(Features):
     def columns(self, kept: Tensor) -> AggregatedFeatures:
         return AggregatedFeatures(self._base.columns(kept), self._block, self._compiled)
 
-    def summed(self, arcs: Tensor, fixed: bool) -> Tensor:
-        """The sums' values from those of arcs, which overwrite the last ones; made once where arcs are `fixed`."""
+    def summed(self, arcs: Tensor, fixed: bool, reuses: bool) -> Tensor:
+        """The sums' values from those of arcs; for `fixed` and `reuses` see `CompiledGCN`."""
         if self._kept is None or not fixed:
-            self._kept = self.sums.of(arcs, self._kept)
+            self._kept = self.sums.of(arcs, self._kept if reuses else None)
         return self._kept
 
     @cached_property
@@ -344,10 +348,11 @@ class _Summed(Layer):
 
     def units(self, gcn: CompiledGCN, weight: Tensor, arcs: Tensor, scored: bool) -> tuple[tuple[Tensor, Tensor], Call]:
         hidden, kept = weight.new_empty(self._block.targets, weight.shape[1]), self._kernels.blocks(len(weight), weight)
-        kept, summed, fixed = kept if scored else kept[:0], self._features.summed, gcn.fixed
+        kept, summed = kept if scored else kept[:0], partial(self._features.summed, arcs)
+        fixed, reuses = gcn.fixed, gcn.reuses
 
         def call() -> None:
-            self._sums = summed(arcs, fixed)
+            self._sums = summed(fixed, reuses)
             parts = *self.inner, self._sums, weight, kept, kept[:0], hidden, True
             self._kernels.together("product", *parts, size=len(self._sums) * weight.shape[1])
 
@@ -384,19 +389,20 @@ def in_blocks(x: Features) -> bool:
     return type(x) is Features and x.sparse and x.sparse_gradient
 
 
-class Head:
-    """The second layer of a pass, and the gradients of both, with room for what they leave."""
+class HeadRoom:
+    """Room for what the second layer of a pass leaves, and for the gradients of both, with the calls that fill it."""
 
     def __init__(
         self, stem: Stem, graph: GraphBatch, values: Tensor, second: Tensor, dropout: Dropout | None, gcn: CompiledGCN
     ) -> None:
         """`values` of the second layer's arcs, in `graph`, and its weight [1, H, C]."""
-        hidden, self._block, self._graph, self._kernels = stem.hidden, graph.layer(1), graph, gcn.kernels
+        self._hidden, self._block, self._graph, self._kernels = stem.hidden, graph.layer(1), graph, gcn.kernels
+        hidden = stem.hidden
         self._nodes, self._p, self._whole = graph.layer(0).nodes, gcn.chain[0].dropout, gcn.drawn(0)
-        self._drawn, self.scale = None, 1.0
+        self._drawn, self._scale = None, 1.0
         if dropout is not None:
             key, units = dropout.drawing(0)
-            self.scale, self._key = 1.0 / (1.0 - self._p), key.clone()
+            self._scale, self._key = 1.0 / (1.0 - self._p), key.clone()
             self._drawn = gcn.kernels.drawing(hidden, self._key, units, self._nodes, self._p, self._whole)
         self._values, self._narrow = values, hidden.new_empty(second.shape[2], second.shape[1])  # [C, H]
         self._left = hidden if dropout is None else torch.empty_like(hidden)
@@ -407,15 +413,15 @@ class Head:
         self._call = gcn.kernels.call("head", *given, *parts, size=len(self._narrow) * hidden.numel())
         self._back: Call | None = None
 
-    def outputs(self, hidden: Tensor, second: Tensor, dropout: Dropout | None) -> Tensor:
-        """[1, T, C] from hidden units and the second weight, where they were when room was made."""
+    def outputs(self, second: Tensor, dropout: Dropout | None) -> Tensor:
+        """[1, T, C] from what hidden units and the second weight are now."""
         self._narrow.copy_(second[0].t())
         if dropout is not None and self._drawn is None:
-            self._left.copy_(dropout(hidden.unsqueeze(0), self._nodes, 0, self._p, self._whole)[0])
+            self._left.copy_(dropout(self._hidden.unsqueeze(0), self._nodes, 0, self._p, self._whole)[0])
         elif dropout is not None:
             self._key.copy_(dropout.drawing(0)[0])
         self._call()
-        return self._out
+        return self._out.clone()  # whose gradient knows this room, which then must not know it
 
     def gradients(
         self, gcn: CompiledGCN, grad: Tensor, stem: Stem, scored: bool
@@ -428,7 +434,7 @@ class Head:
         assert self._back is not None
         self._grad.copy_(grad[0])
         self._back()
-        of_weights = layer.weight_gradient(self._of_first), self._of_second.unsqueeze(0)
+        of_weights = layer.weight_gradient(self._of_first), self._of_second.clone().unsqueeze(0)
         if not scored:
             return *of_weights, None
         of_arcs = scatter_arcs(self._graph.layer(0), layer.arc_gradient(self._of_inner), self._graph.num_arcs)
@@ -436,7 +442,7 @@ class Head:
         _, unscaled, roots = stem.arcs
         made = partial(gcn.kernels.slot_gradient_call, self._graph, unscaled, roots, of_arcs)
         of_slots = gcn.filled("slots", self._graph, made, of_arcs, unscaled, roots)
-        return *of_weights, of_slots[:-1].unsqueeze(0)
+        return *of_weights, of_slots[:-1].clone().unsqueeze(0)
 
     def _make_room(self, stem: Stem, scored: bool, outer: Csr, turned: Csr, inputs: Csr) -> None:
         """And the call that fills it."""
@@ -449,7 +455,7 @@ class Head:
         self._back = kernels.call(
             "backward",
             *(self._grad, outer),
-            *(torch.empty_like(self._z), self._narrow, left, left.new_tensor([self.scale]), self._of_second),
+            *(torch.empty_like(self._z), self._narrow, left, left.new_tensor([self._scale]), self._of_second),
             *(turned, of_hidden, of_sources, inputs, self._of_first),
             *((block.rowptr, block.col32), self._z, self._of_outer, (rowptr, col), stem.z, self._of_inner),
             size=units * (len(col) + layer.entries),
@@ -459,12 +465,12 @@ class Head:
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, first: Tensor, second: Tensor, edge_values: Tensor, *given: Any) -> Tensor:
-        """`given` are what the stem left, what drops hidden units, the second layer and the GCN."""
-        ctx.stem, dropout, ctx.head, ctx.gcn = given
-        head: Head = ctx.head
-        return head.outputs(ctx.stem.hidden, second, dropout)
+        """`given` are what the stem left, what drops hidden units, room for the head, and the GCN."""
+        ctx.stem, dropout, ctx.room, ctx.gcn = given
+        room: HeadRoom = ctx.room
+        return room.outputs(second, dropout)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        head: Head = ctx.head
-        return *head.gradients(ctx.gcn, grads[0], ctx.stem, ctx.needs_input_grad[2]), *(None,) * 4
+        room: HeadRoom = ctx.room
+        return *room.gradients(ctx.gcn, grads[0], ctx.stem, ctx.needs_input_grad[2]), *(None,) * 4

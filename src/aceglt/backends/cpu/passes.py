@@ -39,7 +39,7 @@ class Shared:
 
         if gcn is None:
             return made()
-        ready: tuple[Features, Features] = gcn.once("ready", self, made, of_all, train, val, kept=gcn.again)
+        ready: tuple[Features, Features] = gcn.once("ready", self, made, of_all, train, val, kept=gcn.reuses)
         return ready
 
 

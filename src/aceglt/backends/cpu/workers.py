@@ -113,14 +113,12 @@ class Workers:
     def together(self, kernel: Callable[..., None], *arguments: Any, size: int = 0) -> None:
         """Run a kernel that divides its own work: each thread calls it with its rank, how many there are, and a gate
         at which they meet. `size` the operations in all."""
-        wanted = (
-            max(torch.get_num_threads(), self.lent if size >= self.worth else 1) if size >= self.together_from else 1
-        )
-        more = self._reserve(wanted - 1) if wanted > 1 else 0
-        if not more:
+        wanted = max(torch.get_num_threads(), self.lent if size >= self.worth else 1)
+        if wanted == 1 or size < self.together_from:
             return kernel(0, 1, _NO_GATE, *arguments)
-        gate, helpers = np.zeros(2, np.int64), list[Future[None]]()
+        gate, helpers, more = np.zeros(2, np.int64), list[Future[None]](), 0
         try:
+            more = self._reserve(wanted - 1)
             for rank in range(1, 1 + more):
                 helpers.append(self._team.submit(_as_one, kernel, rank, 1 + more, gate, arguments))
             _as_one(kernel, 0, 1 + more, gate, arguments)
@@ -242,21 +240,25 @@ class Spare:
 
 
 def under_way(groups: int, threads: int) -> int:
-    """How many groups are best in training at once: one for each thread, and those that would be left over when threads
-    are dealt out evenly, so that none waits while the last ones are trained."""
-    return groups if groups <= threads else threads + groups % threads
+    """How many groups are best in training at once: one for each thread, and one more if that one would be left over
+    alone, so that no thread waits while it is trained."""
+    return groups if groups <= threads else threads + (groups % threads == 1)
 
 
 def side_by_side(
-    train: Callable[[Group, Observer], Result], groups: Sequence[Group], observer: Observer | None, threads: int
+    train: Callable[[Group, Observer], Result],
+    groups: Sequence[Group],
+    observer: Observer | None,
+    threads: int,
+    more: int = 0,
 ) -> list[Result]:
     """The results of training each group, with one thread each, so that results are bitwise the same whatever else is
-    trained. Where more are under way than there are threads, they take turns.
+    trained. So many `more` are under way than there are threads, which take turns.
 
     The first error, also one that the observer raises, ends the training of all groups at their next epoch.
     """
-    turns, more = _Turns(observer, threads), under_way(len(groups), threads) - threads
-    pools = [begun(count) for count in (more, min(len(groups), threads)) if count > 0]  # the first are left over
+    turns = _Turns(observer, threads)
+    pools = [begun(count) for count in (more, threads) if count]
 
     def in_turn(group: Group) -> Result:
         with turns.turn():
@@ -319,6 +321,9 @@ class _Turns:
             mine.acquire()
             self._queue.append(mine)
         mine.acquire()
+        if self.over:
+            self._give()
+            raise _Over
 
     def _give(self) -> None:
         with self._lock:
