@@ -249,6 +249,23 @@ def test_pruning_all_runs_at_once_counts_on_a_cpu() -> None:
     assert many - one > 25 * 4 * 4 * (planner(problem, hidden=512).backbone.prunable.size + 5000)
 
 
+@pytest.mark.parametrize(("seeds", "together"), [(1, 3), (2, 2), (4, 2), (5, 3)])
+def test_a_training_that_takes_turns_with_others_counts_on_a_cpu(
+    seeds: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads, and as many trainings as there are seeds, two parts of each, or three tickets of each."""
+    planned, counted, needed = planner(large_problem(2000, 5000), seeds=seeds), list[int](), Planner.needed
+
+    def counts(self: Planner, runs: int, *given: Any) -> int:
+        counted.append(runs)
+        return needed(self, runs, *given)
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(Planner, "needed", counts)
+    next(replace(planned, batches=2).candidates(PLENTY))
+    assert counted == [together]
+
+
 def test_free_memory_is_known_here() -> None:
     assert 1 << 20 < free_memory(torch.device("cpu"))
 
