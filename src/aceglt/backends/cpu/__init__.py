@@ -48,8 +48,10 @@ class Cpu(Reference):
 
     def able_to(self, own_elements: bool, changing_arcs: bool) -> Reference:
         """The arcs of a training are prepared once; elements of a method's own may keep gradients."""
-        if changing_arcs or not own_elements:
-            return Reference() if changing_arcs else self
+        if changing_arcs:
+            return Reference()
+        if not own_elements:
+            return self
         made = copy(self)
         made._reuses = False
         return made

@@ -292,8 +292,8 @@ class _Turns:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Inside, a training is under way."""
-        self._take()
         try:
+            self._take()
             yield
         finally:
             self._give()
@@ -313,6 +313,7 @@ class _Turns:
             self._take()
 
     def _take(self) -> None:
+        """Wait for a turn; where it is over by then, _Over is raised with the turn in hand, which `turn` gives back."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -322,7 +323,6 @@ class _Turns:
             self._queue.append(mine)
         mine.acquire()
         if self.over:
-            self._give()
             raise _Over
 
     def _give(self) -> None:
